@@ -1,0 +1,121 @@
+"""What losses remember of earlier batches.
+
+The contents are the same on every process (a caller that runs on several
+gathers before it remembers), are saved with the model's state dict, and are
+never read or filled in evaluation: that is the caller's duty.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class BatchMemory(nn.Module):
+    """The last ``num_batches`` batches, first in, first out.
+
+    A batch is a set of equally long tensors, one a field; batches may differ
+    in length. The fields stand in the state dict as ``<field>`` and the
+    batches' lengths as ``lengths``, once something is remembered.
+
+    They are deliberately not registered as buffers: their length varies,
+    which MMEngine's averaged models cannot copy, and ``SyncBuffersHook`` or a
+    buffer broadcast must not touch them. A deep copy starts empty, so that an
+    averaged copy of a model neither keeps nor saves a second memory.
+
+    Args:
+        num_batches (int): how many batches are kept, the papers' tau. 0
+            remembers nothing.
+        fields (tuple[str]): the names of a batch's tensors.
+
+    Raises:
+        ValueError: if ``num_batches`` is negative or no integer.
+    """
+
+    def __init__(self, num_batches: int, fields: tuple[str, ...]) -> None:
+        super().__init__()
+        if not isinstance(num_batches, int) or num_batches < 0:
+            raise ValueError('memory_batches must be an integer >= 0, but '
+                             f'got {num_batches!r}')
+        self.num_batches = num_batches
+        self.fields = tuple(fields)
+        self._batches: list[dict[str, Tensor]] = []
+        self._register_state_dict_hook(_write_batches)
+
+    def __len__(self) -> int:
+        """Number of remembered batches."""
+        return len(self._batches)
+
+    def read(self) -> dict[str, Tensor] | None:
+        """All remembered batches joined, oldest first; None when empty."""
+        if not self._batches:
+            return None
+        return {
+            name: torch.cat([batch[name] for batch in self._batches])
+            for name in self.fields
+        }
+
+    def remember(self, **batch: Tensor) -> None:
+        """Append one batch, detached, and drop the oldest beyond the size.
+
+        Args:
+            batch (Tensor): one tensor a field, shape (n, ...), equal ``n``.
+        """
+        assert set(batch) == set(self.fields), (set(batch), self.fields)
+        if self.num_batches == 0:
+            return
+        self._batches.append(
+            {name: tensor.detach().clone() for name, tensor in batch.items()})
+        del self._batches[:-self.num_batches]
+
+    def reset(self) -> None:
+        """Forget everything."""
+        self._batches.clear()
+
+    def extra_repr(self) -> str:
+        return f'num_batches={self.num_batches}, fields={self.fields}'
+
+    def __deepcopy__(self, memo: dict) -> BatchMemory:
+        copy = BatchMemory(self.num_batches, self.fields).train(self.training)
+        memo[id(self)] = copy
+        return copy
+
+    def _apply(self, fn: Any, recurse: bool = True) -> BatchMemory:
+        super()._apply(fn, recurse)
+        # follow the module to a device, but keep the dtype: float32 scores
+        # must not be rounded by ``model.half()``
+        self._batches = [{
+            name: tensor.to(fn(tensor).device)
+            for name, tensor in batch.items()
+        } for batch in self._batches]
+        return self
+
+    def _load_from_state_dict(self, state_dict: dict, prefix: str,
+                              *args: Any) -> None:
+        keys = [prefix + name for name in (*self.fields, 'lengths')]
+        found = [key in state_dict for key in keys]
+        self.reset()
+        if not any(found):
+            return
+        if not all(found):
+            missing = [key for key, here in zip(keys, found) if not here]
+            raise ValueError(f'the checkpoint holds only a part of the '
+                             f'memory; missing: {missing}')
+        *packed, lengths = [state_dict[key] for key in keys]
+        pieces = [tensor.split(lengths.tolist()) for tensor in packed]
+        for batch in zip(*pieces):
+            self.remember(**dict(zip(self.fields, batch)))
+
+
+def _write_batches(module: BatchMemory, destination: dict, prefix: str,
+                   local_metadata: dict) -> None:
+    """State dict hook; MMEngine's own ``get_state_dict`` calls it as well."""
+    content = module.read()
+    if content is None:
+        return
+    for name, tensor in content.items():
+        destination[prefix + name] = tensor
+    lengths = [len(batch[module.fields[0]]) for batch in module._batches]
+    destination[prefix + 'lengths'] = torch.tensor(lengths)

@@ -1,0 +1,31 @@
+import os
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+
+from .processes import Pool
+
+# one thread a process: the suite runs beside its own worker processes
+torch.set_num_threads(1)
+os.environ.setdefault('OMP_NUM_THREADS', '1')
+
+
+@pytest.fixture(scope='session')
+def processes() -> Iterator[Callable[[int], Pool]]:
+    """``processes(2).run(function, *args)``: on two gloo processes."""
+    pools: dict[int, Pool] = {}
+
+    def get(size: int) -> Pool:
+        if size not in pools:
+            pools[size] = Pool(size)
+        return pools[size]
+
+    yield get
+    for pool in pools.values():
+        pool.close()
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)

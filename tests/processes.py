@@ -1,0 +1,71 @@
+"""Pools of gloo workers that live for a whole test session."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import tempfile
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+
+def _work(index: int, size: int, store: str, pipe: Any) -> None:
+    import torch
+    import torch.distributed as dist
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        'gloo', init_method=f'file://{store}', rank=index, world_size=size)
+    while (task := pipe.recv()) is not None:
+        function, args = task
+        try:
+            pipe.send((True, function(*args)))
+        except BaseException:
+            pipe.send((False, traceback.format_exc()))
+    dist.destroy_process_group()
+
+
+class Pool:
+    """``size`` processes that share one default gloo group."""
+
+    timeout_seconds = 120
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        context = multiprocessing.get_context('spawn')
+        self._folder = tempfile.TemporaryDirectory()
+        store = os.path.join(self._folder.name, 'store')
+        self._pipes, self._workers = [], []
+        for index in range(size):
+            mine, theirs = context.Pipe()
+            worker = context.Process(
+                target=_work, args=(index, size, store, theirs), daemon=True)
+            worker.start()
+            self._pipes.append(mine)
+            self._workers.append(worker)
+
+    def run(self, function: Callable, *args: Any) -> list[Any]:
+        """``function(*args)`` on every process; the results in order.
+
+        ``function`` is a top-level function of a test module. It learns its
+        index from ``torch.distributed``.
+        """
+        for pipe in self._pipes:
+            pipe.send((function, args))
+        results, errors = [], []
+        for index, pipe in enumerate(self._pipes):
+            if not pipe.poll(self.timeout_seconds):
+                raise TimeoutError(f'process {index} does not answer; '
+                                   f'others said: {errors}')
+            fine, result = pipe.recv()
+            (results if fine else errors).append(result)
+        assert not errors, '\n'.join(errors)
+        return results
+
+    def close(self) -> None:
+        for pipe in self._pipes:
+            pipe.send(None)
+        for worker in self._workers:
+            worker.join(10)
+            worker.kill()
+        self._folder.cleanup()
