@@ -1,0 +1,3 @@
+from .gallery_search import GallerySearch, SearchResult
+
+__all__ = ['GallerySearch', 'SearchResult']
