@@ -1,0 +1,3 @@
+from .metric_learning_head import MetricLearningHead
+
+__all__ = ['MetricLearningHead']

@@ -1,0 +1,178 @@
+"""Which of mmdet's heads can honour a ranking loss, checked at build time.
+
+A ranking loss ranks everything it is given in one call against each other,
+and what it is given depends on the head: some call their ``loss_cls`` once a
+pyramid level, some once a decoder layer, some want a loss for each sample or
+pass soft targets. None of that fails by itself; it trains something else than
+the loss says. So the moment a head takes a ranking loss as its ``loss_cls``
+the pair is checked, and refused with a message that says what to write
+instead. The rules name mmdet's classes as text: this module needs no mmdet.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_module_registration_hook
+
+_PER_LEVEL = ('calls its loss once a pyramid level, and AP within each level '
+              'is not AP')
+_SOFT = 'trains scores towards soft quality targets, which rank nothing'
+_PER_SAMPLE = 'needs one loss value for each sample, and AP has none'
+_OWN = 'computes its classification loss itself and never calls loss_cls as ' \
+    'a ranking needs it'
+_SOFTMAX = 'reads its scores through a softmax and never asks the loss'
+
+# The first class of a head's method resolution order that stands here
+# decides. '' accepts; anything else is the reason of the refusal.
+RULES: dict[str, str] = {
+    # two-stage: one call with all proposals of the batch
+    'BBoxHead': '',
+    'SABLHead': _SOFTMAX,
+    'MultiInstanceBBoxHead': _PER_SAMPLE,
+    'SCNetBBoxHead': '',
+    # dense heads that join the levels before the loss
+    'FCOSHead': '',
+    'FoveaHead': '',
+    'YOLOFHead': '',
+    # dense heads that do not
+    'AnchorHead': _PER_LEVEL,
+    'AnchorFreeHead': _PER_LEVEL,
+    'RetinaHead': f'{_PER_LEVEL}; use mmrank.RankRetinaHead',
+    'ATSSHead': f'{_PER_LEVEL}; use mmrank.RankATSSHead',
+    'RPNHead': f'{_PER_LEVEL}; use mmrank.RankRPNHead',
+    'GFLHead': _SOFT,
+    'VFNetHead': _SOFT,
+    'TOODHead': _SOFT,
+    'RTMDetHead': _SOFT,
+    'RTMDetSepBNHead': _SOFT,
+    'YOLOXHead': _SOFT,
+    'PAAHead': _PER_SAMPLE,
+    'FSAFHead': _PER_SAMPLE,
+    'PISARetinaHead': _PER_SAMPLE,
+    'FreeAnchorRetinaHead': _OWN,
+    'AutoAssignHead': _OWN,
+    'YOLACTHead': _PER_SAMPLE,
+    'MaskFormerHead': _SOFTMAX,
+    # query-based: one call a decoder layer
+    'DETRHead': 'lets all its decoder layers share one loss, hence one '
+                'memory; use mmrank.RankDETRHead, mmrank.RankDeformableDETR'
+                'Head, ... or memory_batches=0',
+    'GroundingDINOHead': 'scores text tokens instead of classes',
+    'EmbeddingRPNHead': _OWN,
+}
+
+
+def bind(head: nn.Module, loss: nn.Module) -> None:
+    """Check that ``head`` can honour ``loss``, and fit the two together.
+
+    Args:
+        head (nn.Module): the head that takes the loss as its ``loss_cls``.
+        loss (nn.Module): a ranking loss (``is_ranking_loss = True``).
+
+    Raises:
+        ValueError: if the head cannot honour the loss, reads the config's
+            ``use_sigmoid`` otherwise than the loss does, or has another
+            number of classes.
+    """
+    rule = _rule(head)
+    if rule is None:
+        return
+    base, reason = rule
+    if base == 'DETRHead' and getattr(loss, 'memory_batches', 0) == 0:
+        reason = ''
+    if reason:
+        raise ValueError(
+            f'{type(head).__name__} cannot be trained with '
+            f'{type(loss).__name__}: it {reason}. docs/detectors.md lists '
+            'the heads that can.')
+    _check_convention(head, loss)
+    classes = getattr(loss, 'num_classes', None)
+    if classes is not None and classes != head.num_classes:
+        raise ValueError(
+            f'{type(loss).__name__} was told num_classes={classes}, but its '
+            f'head {type(head).__name__} has num_classes={head.num_classes}')
+    if _is(head, 'BBoxHead'):
+        head._register_load_state_dict_pre_hook(
+            fold_background_row, with_module=True)
+    else:
+        # a dense head reads scores without a background column, which it
+        # makes itself from its own ``use_sigmoid_cls``
+        loss.custom_cls_channels = False
+
+
+def fold_background_row(head: nn.Module, state_dict: dict[str, Tensor],
+                        prefix: str, *unused: Any) -> None:
+    """Turn a softmax classifier of C + 1 rows into one of C rows.
+
+    A load-state-dict pre-hook of box heads. mmdet's cross-entropy heads have
+    a row for the background, the last one; a sigmoid head has none. The row
+    is subtracted from the others, so that each class keeps its log-odds
+    against the background, ``z_c - z_background``, and nothing else of the
+    checkpoint is touched.
+
+    Args:
+        head (nn.Module): a box head with a linear ``fc_cls``.
+        state_dict (dict): the checkpoint's, changed in place.
+        prefix (str): the head's prefix in it.
+    """
+    weight = state_dict.get(f'{prefix}fc_cls.weight')
+    mine = getattr(getattr(head, 'fc_cls', None), 'weight', None)
+    if weight is None or mine is None:
+        return
+    if weight.shape[0] != mine.shape[0] + 1 \
+            or mine.shape[0] != head.num_classes:
+        return
+    for name in ('weight', 'bias'):
+        rows = state_dict.get(f'{prefix}fc_cls.{name}')
+        if rows is not None:
+            state_dict[f'{prefix}fc_cls.{name}'] = rows[:-1] - rows[-1:]
+    warnings.warn(
+        f'{prefix}fc_cls: the checkpoint has a background row and this head '
+        'has none; the row was subtracted from the others, so every score '
+        'is the log-odds against the background', stacklevel=2)
+
+
+def _check_convention(head: nn.Module, loss: nn.Module) -> None:
+    """mmdet's dense heads read ``use_sigmoid`` in the config themselves."""
+    sigmoid = getattr(head, 'use_sigmoid_cls', None)
+    if sigmoid is not None and sigmoid != loss.use_sigmoid:
+        raise ValueError(
+            f'{type(head).__name__} reads use_sigmoid={sigmoid} in the config '
+            f'of its loss_cls (False when it is absent), but '
+            f'{type(loss).__name__} works with use_sigmoid='
+            f'{loss.use_sigmoid}: write use_sigmoid={loss.use_sigmoid} there')
+
+
+def _rule(head: nn.Module) -> tuple[str, str] | None:
+    for base in type(head).__mro__:
+        # a head outside mmdet says it itself
+        if vars(base).get('ranks_in_one_call'):
+            return base.__name__, ''
+        if base.__module__.startswith('mmdet.') and base.__name__ in RULES:
+            return base.__name__, RULES[base.__name__]
+    return None
+
+
+def _is(head: nn.Module, name: str) -> bool:
+    return any(base.__name__ == name for base in type(head).__mro__)
+
+
+def _on_registration(module: nn.Module, name: str,
+                     submodule: nn.Module | None) -> None:
+    if name == 'loss_cls' and getattr(submodule, 'is_ranking_loss', False):
+        bind(module, submodule)
+
+
+def watch_heads() -> None:
+    """From now on check every head that takes a ranking loss; idempotent."""
+    global _watching
+    if not _watching:
+        _watching = True
+        register_module_module_registration_hook(_on_registration)
+
+
+_watching = False
