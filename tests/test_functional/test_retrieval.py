@@ -1,0 +1,269 @@
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mmrank.functional.retrieval import (
+    average_precision,
+    fpr_at_recall,
+    nearest_neighbours,
+    retrieval_metrics,
+)
+
+
+def oracle(queries, query_labels, gallery=None, gallery_labels=None, ks=(1, )):
+    """One query, one item and one rank at a time."""
+    itself = gallery is None
+    if itself:
+        gallery, gallery_labels = queries, query_labels
+    rows, skipped = [], 0
+    for q in range(len(queries)):
+        items = []
+        for g in range(len(gallery)):
+            if itself and g == q:
+                continue
+            cosine = torch.nn.functional.cosine_similarity(
+                queries[q].double(), gallery[g].double(), dim=0).item()
+            items.append((cosine, bool(query_labels[q] == gallery_labels[g])))
+        # equal similarities: the irrelevant first
+        items.sort(key=lambda pair: (-round(pair[0], 9), pair[1]))
+        hits = [relevant for _, relevant in items]
+        number = sum(hits)
+        if number == 0:
+            skipped += 1
+            continue
+        gains = [hit * sum(hits[:i + 1]) / (i + 1)
+                 for i, hit in enumerate(hits)]
+        row = {f'R@{k}': float(any(hits[:k])) for k in ks}
+        row['R-precision'] = sum(hits[:number]) / number
+        row['MAP@R'] = sum(gains[:number]) / number
+        row['mAP'] = sum(gains) / number
+        rows.append(row)
+    mean = {name: sum(row[name] for row in rows) / len(rows)
+            for name in rows[0]} if rows else {}
+    return {**mean, 'num_queries': len(rows), 'num_skipped': skipped}
+
+
+def assert_equals_oracle(*args, ks=(1, 2, 5, 100)):
+    expected = oracle(*args, ks=ks)
+    for chunk_size in (None, 1, 3):
+        found = retrieval_metrics(*args, ks=ks, chunk_size=chunk_size)
+        assert {name: found[name] for name in expected} == pytest.approx(
+            expected, abs=1e-6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_metrics_equal_the_oracle_with_ties_duplicates_and_singletons(data):
+    size = data.draw(st.integers(1, 14))
+    # few integer coordinates: most items have duplicates and ties
+    vectors = st.lists(st.integers(-1, 2), min_size=2, max_size=2)
+    points = data.draw(st.lists(vectors, min_size=size, max_size=size))
+    labels = data.draw(
+        st.lists(st.integers(0, 4), min_size=size, max_size=size))
+    x, y = torch.tensor(points).float(), torch.tensor(labels)
+    assert_equals_oracle(x, y)
+    half = size // 2
+    assert_equals_oracle(x[:half], y[:half], x[half:], y[half:])
+
+
+def test_metrics_equal_the_oracle_on_random_embeddings():
+    x, y = torch.randn(60, 8), torch.randint(0, 12, (60, ))
+    assert_equals_oracle(x, y)
+    assert_equals_oracle(x[:20], y[:20], x[20:], y[20:])
+
+
+@pytest.mark.parametrize('with_map', [True, False])
+def test_every_figure_is_the_same_whether_or_not_map_is_asked_for(with_map):
+    x, y = torch.randn(80, 8), torch.randint(0, 20, (80, ))
+    found = retrieval_metrics(x, y, ks=(1, 10, 50), with_map=with_map)
+    assert ('mAP' in found) is with_map
+    expected = oracle(x, y, ks=(1, 10, 50))
+    for name in ('R@1', 'R@10', 'R@50', 'R-precision', 'MAP@R'):
+        assert found[name] == pytest.approx(expected[name], abs=1e-6)
+
+
+@pytest.mark.parametrize('separate', [True, False])
+def test_metrics_equal_pytorch_metric_learnings(separate):
+    calculators = pytest.importorskip(
+        'pytorch_metric_learning.utils.accuracy_calculator')
+    pytest.importorskip('faiss')
+    x, y = torch.randn(200, 16), torch.randint(0, 30, (200, ))
+    x = torch.nn.functional.normalize(x + torch.randn(30, 16)[y])
+    args = (x[:80], y[:80], x[80:], y[80:]) if separate else (x, y)
+    names = ('precision_at_1', 'r_precision',
+             'mean_average_precision_at_r', 'mean_average_precision')
+    their = calculators.AccuracyCalculator(
+        include=names, k='max_bin_count', device=torch.device('cpu'))
+    theirs = their.get_accuracy(*args)
+    found = retrieval_metrics(*args)
+    for name, same in zip(names[:3], ('R@1', 'R-precision', 'MAP@R')):
+        assert found[same] == pytest.approx(theirs[name], abs=1e-6)
+    whole = calculators.AccuracyCalculator(
+        include=names[3:],
+        k=len(args[-1]) - (not separate),
+        device=torch.device('cpu'))
+    assert found['mAP'] == pytest.approx(
+        whole.get_accuracy(*args)[names[3]], abs=1e-6)
+
+
+def test_a_query_is_left_out_by_index_and_its_duplicate_is_kept():
+    x = torch.tensor([[1., 0.], [1., 0.], [0., 1.]])
+    found = retrieval_metrics(x, torch.tensor([0, 0, 1]))
+    assert found['R@1'] == 1.0
+    assert retrieval_metrics(x, torch.tensor([0, 1, 1]))['R@1'] == 0.0
+
+
+def test_a_separate_gallery_excludes_nothing():
+    x, y = torch.eye(3), torch.arange(3)
+    assert retrieval_metrics(x, y, x, y)['R@1'] == 1.0
+    assert retrieval_metrics(x, y)['num_skipped'] == 3
+
+
+def test_a_query_with_nothing_to_find_is_left_out_and_counted():
+    x = torch.tensor([[1., 0.], [1., .1], [0., 1.]])
+    found = retrieval_metrics(x, torch.tensor([0, 0, 1]))
+    assert found['R@1'] == 1.0
+    assert (found['num_queries'], found['num_skipped']) == (2, 1)
+
+
+def test_no_query_at_all_gives_nan_and_not_a_division_by_zero():
+    found = retrieval_metrics(torch.eye(2), torch.tensor([0, 1]))
+    assert math.isnan(found['R@1']) and math.isnan(found['MAP@R'])
+    empty = torch.zeros(0, 3), torch.zeros(0, dtype=torch.long)
+    assert retrieval_metrics(*empty)['num_queries'] == 0
+    assert retrieval_metrics(torch.eye(3), torch.arange(3),
+                             *empty)['num_skipped'] == 3
+
+
+def test_enough_neighbours_are_searched_for_a_class_of_150():
+    x = torch.randn(320, 16)
+    y = torch.cat([torch.zeros(150), torch.arange(1, 171)]).long()
+    expected = oracle(x, y)
+    found = retrieval_metrics(x, y, with_map=False)
+    assert found['R-precision'] == pytest.approx(expected['R-precision'])
+    assert found['MAP@R'] == pytest.approx(expected['MAP@R'], abs=1e-6)
+
+
+def test_an_item_retrieved_twice_does_not_lift_map_above_one():
+    x = torch.tensor([[1., 0.], [1., 0.], [1., 0.], [0., 1.]])
+    found = retrieval_metrics(
+        x[:1], torch.tensor([7]), x[1:], torch.tensor([7, 7, 3]))
+    assert found['mAP'] == found['MAP@R'] == 1.0
+
+
+def test_constant_embeddings_score_as_badly_as_possible_in_any_order():
+    x = torch.randn(1, 64).expand(100, -1)
+    y = torch.zeros(100).long()
+    y[5:] = torch.arange(1, 96)
+    for order in (torch.arange(100), torch.randperm(100)):
+        found = retrieval_metrics(x, y[order])
+        assert found['R@1'] == found['R-precision'] == found['MAP@R'] == 0
+        # the four relevant ones stand at 96..99 of 99
+        expected = (1 / 96 + 2 / 97 + 3 / 98 + 4 / 99) / 4
+        assert found['mAP'] == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_grouped_search_finds_what_a_full_search_finds():
+    x = torch.randn(3000, 6)
+    x[100:200] = x[:100]
+    similarity = torch.nn.functional.normalize(x)
+    similarity = similarity @ similarity.T
+    similarity.fill_diagonal_(-math.inf)
+    values, indices = nearest_neighbours(x, k=4, chunk_size=700)
+    assert torch.allclose(values, similarity.topk(4).values, atol=1e-6)
+    assert torch.allclose(similarity.gather(1, indices), values, atol=1e-6)
+    assert nearest_neighbours(x[:2], k=9)[1].shape == (2, 1)
+
+
+def test_half_precision_is_lifted_and_double_is_kept():
+    x, y = torch.randn(40, 8), torch.randint(0, 8, (40, ))
+    half = retrieval_metrics(x.half(), y)
+    assert half['MAP@R'] == pytest.approx(
+        retrieval_metrics(x.half().float(), y)['MAP@R'], abs=1e-7)
+    assert retrieval_metrics(x.double(), y)['R@1'] == retrieval_metrics(
+        x, y)['R@1']
+
+
+@pytest.mark.parametrize('changed, word', [
+    (dict(queries=torch.full((4, 2), math.nan)), 'finite'),
+    (dict(query_labels=torch.zeros(3).long()), 'shapes'),
+    (dict(query_labels=torch.zeros(4)), 'integer'),
+    (dict(ks=(0, 1)), 'at least 1'),
+    (dict(gallery=torch.eye(2)), 'both'),
+    (dict(gallery=torch.eye(3), gallery_labels=torch.arange(3)), 'wide'),
+])
+def test_bad_input_is_named(changed, word):
+    good = dict(queries=torch.ones(4, 2), query_labels=torch.zeros(4).long())
+    with pytest.raises(ValueError, match=word):
+        retrieval_metrics(**{**good, **changed})
+
+
+@pytest.mark.parametrize('convention, value', [
+    ('finite', 5 / 6), ('trapezoid', .791667), ('threshold', 5 / 6)])
+def test_each_convention_of_average_precision_has_its_own_number(
+        convention, value):
+    found = average_precision(
+        torch.tensor([4., 3., 2., 1.]), torch.tensor([1, 0, 1, 0]),
+        convention=convention)
+    assert found.item() == pytest.approx(value, abs=1e-6)
+
+
+@pytest.mark.parametrize('convention', ['finite', 'trapezoid', 'threshold'])
+def test_average_precision_of_ties_does_not_depend_on_the_order(convention):
+    scores, relevance = torch.ones(4), torch.tensor([1, 0, 0, 0])
+    found = {round(average_precision(
+        scores, relevance.roll(shift), convention=convention).item(), 9)
+        for shift in range(4)}
+    assert len(found) == 1
+    if convention != 'trapezoid':
+        assert found == {0.25}
+
+
+def test_constant_descriptors_have_average_precision_near_chance():
+    relevance = torch.zeros(100)
+    relevance[:5] = 1
+    found = average_precision(
+        torch.zeros(100), relevance, convention='threshold')
+    assert found.item() == pytest.approx(0.05)
+
+
+def test_threshold_average_precision_equals_scikit_learns():
+    sklearn = pytest.importorskip('sklearn.metrics')
+    scores = torch.randint(0, 6, (7, 30)).float()
+    relevance = torch.rand(7, 30) < .3
+    relevance[:, 0] = True
+    found = average_precision(scores, relevance, convention='threshold')
+    for row in range(7):
+        assert found[row].item() == pytest.approx(
+            sklearn.average_precision_score(relevance[row], scores[row]))
+
+
+def test_average_precision_of_nothing_relevant_is_nan():
+    assert average_precision(torch.ones(3), torch.zeros(3)).isnan()
+    with pytest.raises(ValueError, match='convention'):
+        average_precision(torch.ones(3), torch.ones(3), convention='area')
+
+
+def test_fpr_at_95_accepts_exactly_95_of_100_matches():
+    distances = torch.cat([torch.arange(100) / 100., torch.tensor(
+        [.935, .94, .945, .99])])
+    matches = torch.arange(104) < 100
+    # the 95th match lies at 0.94; two of four others at or below it
+    assert fpr_at_recall(distances, matches).item() == 0.5
+
+
+def test_fpr_of_a_constant_distance_is_one():
+    matches = torch.tensor([1, 0, 1, 0])
+    assert fpr_at_recall(torch.zeros(4), matches).item() == 1.0
+
+
+@pytest.mark.parametrize('distances, matches, word', [
+    ([1., 2.], [1, 1], 'non-matching'), ([1., 2.], [0, 0], 'matching'),
+    ([1., math.nan], [0, 1], 'NaN'), ([1.], [0, 1], 'length')])
+def test_fpr_without_both_kinds_of_pairs_is_an_error(
+        distances, matches, word):
+    with pytest.raises(ValueError, match=word):
+        fpr_at_recall(torch.tensor(distances), torch.tensor(matches))
