@@ -1,0 +1,3 @@
+from .l2net import L2Net
+
+__all__ = ['L2Net']
