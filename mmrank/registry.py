@@ -10,6 +10,7 @@ from mmengine.registry import HOOKS as MMENGINE_HOOKS
 from mmengine.registry import METRICS as MMENGINE_METRICS
 from mmengine.registry import MODEL_WRAPPERS as MMENGINE_MODEL_WRAPPERS
 from mmengine.registry import MODELS as MMENGINE_MODELS
+from mmengine.registry import OPTIM_WRAPPERS as MMENGINE_OPTIM_WRAPPERS
 from mmengine.registry import TRANSFORMS as MMENGINE_TRANSFORMS
 from mmengine.registry import VISUALIZERS as MMENGINE_VISUALIZERS
 from mmengine.registry import Registry
@@ -30,4 +31,5 @@ TRANSFORMS = _child(MMENGINE_TRANSFORMS, 'datasets')
 METRICS = _child(MMENGINE_METRICS, 'evaluation')
 HOOKS = _child(MMENGINE_HOOKS, 'engine')
 MODEL_WRAPPERS = _child(MMENGINE_MODEL_WRAPPERS, 'engine')
+OPTIM_WRAPPERS = _child(MMENGINE_OPTIM_WRAPPERS, 'engine')
 VISUALIZERS = _child(MMENGINE_VISUALIZERS, 'visualization')

@@ -1,0 +1,89 @@
+"""Checkpoints that are whole or absent, whenever the run is killed."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from mmengine.fileio import LocalBackend, register_backend
+from mmengine.hooks import CheckpointHook
+
+from ...registry import HOOKS
+
+BACKEND = 'mmrank_atomic'
+
+
+class AtomicLocalBackend(LocalBackend):
+    """The local disk, where a file appears under its name only when whole."""
+
+    def put(self, obj: bytes, filepath: str | Path) -> None:
+        """Writes beside the target, then renames over it.
+
+        A process killed, a full disk or a size limit leaves the file that
+        was there before; the part written is removed unless the process
+        was killed, and then starts with a dot and ends in ``.part``.
+        """
+        target = Path(filepath)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        handle, part = tempfile.mkstemp(
+            prefix=f'.{target.name}.', suffix='.part', dir=target.parent)
+        try:
+            with os.fdopen(handle, 'wb') as file:
+                file.write(obj)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(part, 0o666 & ~_umask())
+            os.replace(part, target)
+        except BaseException:
+            Path(part).unlink(missing_ok=True)
+            raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+register_backend(BACKEND, AtomicLocalBackend, force=True)
+
+
+@HOOKS.register_module()
+class AtomicCheckpointHook(CheckpointHook):
+    """MMEngine's checkpoint hook, safe against a kill at any moment.
+
+    Each file is renamed into place when it is whole, and with
+    ``max_keep_ckpts`` the oldest one goes after the new one is there, not
+    before. The tools put this hook in the place of a plain
+    ``CheckpointHook`` that writes to the local disk.
+
+    Args:
+        args: Those of :class:`mmengine.hooks.CheckpointHook`.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if kwargs.get('backend_args') is None:
+            kwargs['backend_args'] = dict(backend=BACKEND)
+        super().__init__(*args, **kwargs)
+
+    def before_train(self, runner: Any) -> None:
+        """Clears what a killed run left, then goes on as MMEngine does."""
+        super().before_train(runner)
+        if runner.rank == 0:
+            for part in Path(self.out_dir).glob('.*.pth.*.part'):
+                part.unlink(missing_ok=True)
+
+    def _save_checkpoint_with_step(self, runner: Any, step: int,
+                                   meta: dict) -> None:
+        oldest = None
+        kept = getattr(self, 'keep_ckpt_ids', ())
+        if 0 < self.max_keep_ckpts == len(kept) and kept[-1] != step:
+            oldest = kept.popleft()
+        super()._save_checkpoint_with_step(runner, step, meta)
+        if oldest is not None and runner.rank == 0:
+            path = self.file_backend.join_path(
+                self.out_dir, self.filename_tmpl.format(oldest))
+            if self.file_backend.isfile(path):
+                self.file_backend.remove(path)
