@@ -14,11 +14,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mmrank.functional.retrieval import nearest_neighbours
+
 FORMAT = 'mmrank-gallery'
 VERSION = 1
 
 # how far float32 products of unit vectors may lie from the exact ones
 _ROUNDING = 1e-5
+# queries searched at once; the searches themselves work in blocks as well
+_QUERY_BLOCK = 4096
 
 
 @dataclass(frozen=True)
@@ -78,8 +82,6 @@ class GallerySearch:
         model_id (str): which model made the embeddings
             (:attr:`EmbeddingExtractor.model_id`); '' if unknown.
         backend (str): 'faiss', 'torch', or 'auto' for faiss if installed.
-        block_size (int): queries and gallery items are compared in blocks of
-            this many, so memory never grows with Q times G.
 
     Raises:
         ValueError: for embeddings of another shape or not finite, for labels
@@ -101,17 +103,13 @@ class GallerySearch:
                  *,
                  classes: Sequence[str] | None = None,
                  model_id: str = '',
-                 backend: str = 'auto',
-                 block_size: int = 4096) -> None:
+                 backend: str = 'auto') -> None:
         self.embeddings = _unit_rows(_as_matrix(embeddings, 'embeddings'))
         size = len(self.embeddings)
         self.labels = _as_labels(labels, size)
         self.paths = _as_paths(paths, size)
         self.classes = _as_classes(classes, self.labels)
         self.model_id = model_id
-        if block_size < 1:
-            raise ValueError(f'block_size must be >= 1, but got {block_size}')
-        self.block_size = block_size
         self.backend = _choose_backend(backend)
         self._index: Any = None
 
@@ -157,8 +155,8 @@ class GallerySearch:
         scores = np.zeros((len(queries), k), np.float32)
         indices = np.zeros((len(queries), k), np.int64)
         if k > 0:
-            for start in range(0, len(queries), self.block_size):
-                rows = slice(start, start + self.block_size)
+            for start in range(0, len(queries), _QUERY_BLOCK):
+                rows = slice(start, start + _QUERY_BLOCK)
                 scores[rows], indices[rows] = self._nearest(queries[rows], k)
         return self._describe(scores, indices)
 
@@ -225,7 +223,7 @@ class GallerySearch:
             embedding_dim (int, optional): width of the model that will embed
                 the queries, checked at once.
             model_id (str): its identity, checked at once.
-            kwargs: ``backend`` and ``block_size``, as for the class.
+            kwargs: ``backend``, as for the class.
 
         Raises:
             FileNotFoundError: if there is no such file.
@@ -285,7 +283,11 @@ class GallerySearch:
                  count: int) -> tuple[np.ndarray, np.ndarray]:
         if self.backend == 'faiss' and count < len(self):
             return self._faiss_index().search(queries, count)
-        return _blocked_top(queries, self.embeddings, count, self.block_size)
+        scores, indices = nearest_neighbours(
+            torch.from_numpy(queries),
+            torch.from_numpy(self.embeddings),
+            k=count)
+        return scores.numpy(), indices.numpy()
 
     def _rank(self, queries: np.ndarray,
               candidates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -387,22 +389,6 @@ def _choose_backend(backend: str) -> str:
                               "faiss-cpu`, or use backend='torch'") from None
         return 'torch'
     return 'faiss'
-
-
-def _blocked_top(queries: np.ndarray, gallery: np.ndarray, count: int,
-                 block_size: int) -> tuple[np.ndarray, np.ndarray]:
-    """The ``count`` highest products of each query, in blocks of gallery."""
-    wanted = torch.from_numpy(queries)
-    scores = torch.empty(len(queries), 0)
-    indices = torch.empty(len(queries), 0, dtype=torch.int64)
-    for start in range(0, len(gallery), block_size):
-        block = torch.from_numpy(gallery[start:start + block_size])
-        numbers = torch.arange(start, start + len(block))
-        scores = torch.cat([scores, wanted @ block.T], dim=1)
-        indices = torch.cat([indices, numbers.expand(len(queries), -1)], 1)
-        scores, kept = scores.topk(min(count, scores.shape[1]), dim=1)
-        indices = indices.gather(1, kept)
-    return scores.numpy(), indices.numpy()
 
 
 def _as_matrix(values: Any, name: str) -> np.ndarray:

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mmrank.apis import GallerySearch
+from mmrank.apis import GallerySearch, gallery_search
 from mmrank.apis.gallery_search import (
     FORMAT,
     VERSION,
@@ -46,12 +46,12 @@ def _saved(tmp_path, **kwargs):
 
 
 @pytest.mark.parametrize('backend', ['torch', 'faiss'])
-@pytest.mark.parametrize('block_size', [3, 4096])
-def test_finds_what_brute_force_finds(backend, block_size):
+def test_finds_what_brute_force_finds(backend, monkeypatch):
     if backend == 'faiss':
         pytest.importorskip('faiss')
+    monkeypatch.setattr(gallery_search, '_QUERY_BLOCK', 3)
     gallery, queries = _embeddings(100), _embeddings(7, seed=1)
-    search = GallerySearch(gallery, backend=backend, block_size=block_size)
+    search = GallerySearch(gallery, backend=backend)
     result = search.query(queries, k=9)
     expected = _brute_force(queries, gallery, 9)
     assert result.indices.tolist() == [[i for i, _ in r] for r in expected]
@@ -68,7 +68,7 @@ def test_both_backends_agree_on_order_when_items_repeat(count, k, seed):
     gallery = np.random.default_rng(seed).integers(
         -1, 2, size=(count, 3)).astype(np.float32)
     results = [
-        GallerySearch(gallery, backend=backend, block_size=7).query(
+        GallerySearch(gallery, backend=backend).query(
             gallery[:4], k) for backend in ('torch', 'faiss')
     ]
     np.testing.assert_array_equal(results[0].indices, results[1].indices)
@@ -231,7 +231,6 @@ def test_pickled_objects_are_never_loaded(tmp_path):
     ({'embeddings': np.ones((1, 2)), 'labels': [3], 'classes': ['a']},
      '1 class'),
     ({'embeddings': np.ones((1, 2)), 'backend': 'annoy'}, "'annoy'"),
-    ({'embeddings': np.ones((1, 2)), 'block_size': 0}, 'block_size'),
 ])
 def test_wrong_input_is_refused_with_a_reason(arguments, message):
     with pytest.raises(ValueError, match=message):
