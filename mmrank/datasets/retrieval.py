@@ -1,0 +1,297 @@
+"""The four benchmarks of metric learning, in their official layouts.
+
+Every item of a data set has ``img_path``, ``gt_label`` (contiguous from 0
+within the split), ``sample_idx`` and, where the benchmark has them,
+``super_label`` and ``is_query``. Training and test classes are disjoint.
+"""
+
+from __future__ import annotations
+
+import csv
+import os.path as osp
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from mmengine.dataset import BaseDataset
+
+from mmrank.registry import DATASETS
+
+
+class RetrievalDataset(BaseDataset):
+    """Base class: checks the tree, maps class names to labels.
+
+    A subclass lists its items in :meth:`load_items`.
+
+    Args:
+        data_root (str): the folder of the data set.
+        split (str): one of :attr:`splits`.
+        pipeline (Sequence): transforms, such as
+            :class:`mmrank.datasets.LoadImage`.
+        kwargs: of MMEngine's ``BaseDataset``.
+
+    Raises:
+        FileNotFoundError: if the tree is not as :attr:`layout` says.
+        ValueError: on an unknown split or a faulty list.
+    """
+
+    #: The splits there are.
+    splits: Sequence[str] = ('train', 'test')
+    #: How the tree must look; shown where it does not.
+    layout = ''
+    #: Files and folders that must be there.
+    needed: Sequence[str] = ()
+    #: split -> (images, classes) of the complete data set.
+    published: dict[str, tuple[int, int]] = {}
+
+    def __init__(self,
+                 data_root: str = '',
+                 split: str = 'train',
+                 pipeline: Sequence = (),
+                 **kwargs: Any) -> None:
+        if split not in self.splits:
+            raise ValueError(f'split of {type(self).__name__} must be one of '
+                             f'{tuple(self.splits)}, but got {split!r}')
+        self.split = split
+        super().__init__(
+            data_root=data_root, pipeline=list(pipeline), **kwargs)
+
+    def load_items(self) -> Iterable[dict]:
+        """Items with ``img_path`` below the root and a ``name`` of class.
+
+        Optional: ``super_name``, ``is_query``.
+        """
+        raise NotImplementedError
+
+    def load_data_list(self) -> list[dict]:
+        """The items with labels in the order of the sorted class names."""
+        self._check_tree()
+        items = [dict(item) for item in self.load_items()]
+        if not items:
+            raise ValueError(f'{type(self).__name__} found no item of the '
+                             f'split {self.split!r} in {self.data_root!r}; '
+                             f'expected:\n{self.layout}')
+        classes = _number(items, 'name', 'gt_label')
+        self._metainfo['classes'] = classes
+        if 'super_name' in items[0]:
+            self._metainfo['super_classes'] = _number(
+                items, 'super_name', 'super_label')
+        for item in items:
+            if 'img_path' in item:
+                item['img_path'] = osp.join(self.data_root, item['img_path'])
+        return items
+
+    def get_cat_ids(self, idx: int) -> list[int]:
+        """The class of an item, for MMEngine's ``ClassBalancedDataset``."""
+        return [int(self.get_data_info(idx)['gt_label'])]
+
+    def get_labels(self, key: str = 'gt_label') -> np.ndarray:
+        """``gt_label`` or ``super_label`` of all items, int64."""
+        self.full_init()
+        infos = [self.get_data_info(index) for index in range(len(self))]
+        if infos and key not in infos[0]:
+            raise ValueError(f'{type(self).__name__} has no {key!r}')
+        return np.array([info[key] for info in infos], dtype=np.int64)
+
+    def _check_tree(self) -> None:
+        missing = [name for name in self.needed
+                   if not osp.exists(osp.join(self.data_root, name))]
+        if missing:
+            raise FileNotFoundError(
+                f'{type(self).__name__}: {self.data_root!r} lacks '
+                f'{", ".join(missing)}; lay it out as\n{self.layout}')
+
+    def _lines(self, name: str) -> list[list[str]]:
+        with open(osp.join(self.data_root, name), encoding='utf-8') as file:
+            return [line.split() for line in file if line.strip()]
+
+
+@DATASETS.register_module()
+class CUBDataset(RetrievalDataset):
+    """CUB-200-2011: the first 100 classes train, the last 100 test.
+
+    This is the retrieval split, not the classification split of the archive.
+    """
+
+    layout = ('data_root/  (CUB_200_2011, from the archive)\n'
+              '  images.txt  image_class_labels.txt\n'
+              '  images/001.Black_footed_Albatross/*.jpg ...')
+    needed = ('images.txt', 'image_class_labels.txt', 'images')
+    published = {'train': (5864, 100), 'test': (5924, 100)}
+
+    def load_items(self) -> Iterable[dict]:
+        paths = dict(self._lines('images.txt'))
+        for image, label in self._lines('image_class_labels.txt'):
+            if (int(label) <= 100) == (self.split == 'train'):
+                path = paths[image]
+                yield dict(img_path=f'images/{path}', name=osp.dirname(path))
+
+
+@DATASETS.register_module()
+class CarsDataset(RetrievalDataset):
+    """Cars-196: the first 98 classes train, the last 98 test.
+
+    This is the retrieval split, not the classification split of the devkit.
+    Reading the annotations needs scipy.
+    """
+
+    layout = ('data_root/\n'
+              '  cars_annos.mat  (of all 16,185 images)\n'
+              '  car_ims/000001.jpg ...')
+    needed = ('cars_annos.mat', 'car_ims')
+    published = {'train': (8054, 98), 'test': (8131, 98)}
+
+    def load_items(self) -> Iterable[dict]:
+        from scipy.io import loadmat
+        path = osp.join(self.data_root, 'cars_annos.mat')
+        content = loadmat(path, squeeze_me=True)
+        if 'annotations' not in content:
+            raise ValueError(f'{path!r} holds no field "annotations"; take '
+                             'the cars_annos.mat of all 16,185 images')
+        for row in np.atleast_1d(content['annotations']):
+            label = int(row['class'])
+            if (label <= 98) == (self.split == 'train'):
+                # zero-padded, so that the names sort as the numbers do
+                yield dict(
+                    img_path=str(row['relative_im_path']), name=f'{label:03d}')
+
+
+@DATASETS.register_module()
+class StanfordOnlineProductsDataset(RetrievalDataset):
+    """Stanford Online Products, with its 12 super-labels."""
+
+    layout = ('data_root/  (Stanford_Online_Products, from the archive)\n'
+              '  Ebay_train.txt  Ebay_test.txt\n'
+              '  bicycle_final/*.JPG  cabinet_final/*.JPG ...')
+    needed = ('Ebay_train.txt', 'Ebay_test.txt')
+    published = {'train': (59551, 11318), 'test': (60502, 11316)}
+
+    def load_items(self) -> Iterable[dict]:
+        lines = self._lines(f'Ebay_{self.split}.txt')
+        if not lines or lines[0][:2] != ['image_id', 'class_id']:
+            raise ValueError(
+                f'Ebay_{self.split}.txt must begin with the line "image_id '
+                'class_id super_class_id path"')
+        for _, label, super_label, path in lines[1:]:
+            yield dict(
+                img_path=path,
+                name=f'{int(label):05d}',
+                super_name=f'{int(super_label):02d}')
+
+
+@DATASETS.register_module()
+class InShopDataset(RetrievalDataset):
+    """DeepFashion In-Shop Clothes: training items, queries, a gallery.
+
+    The split ``test`` is ``query`` and ``gallery`` together, the queries
+    marked by ``is_query``: what :class:`mmrank.RetrievalMetric` evaluates.
+    The super-label is gender and kind of clothing, e.g. ``WOMEN/Dresses``.
+    """
+
+    splits = ('train', 'query', 'gallery', 'test')
+    layout = ('data_root/  (In-shop Clothes Retrieval Benchmark)\n'
+              '  Eval/list_eval_partition.txt\n'
+              '  img/WOMEN/Dresses/id_00000002/02_1_front.jpg ...')
+    needed = ('Eval/list_eval_partition.txt', 'img')
+    published = {'train': (25882, 3997), 'query': (14218, 3985),
+                 'gallery': (12612, 3985), 'test': (26830, 3985)}
+
+    def load_items(self) -> Iterable[dict]:
+        wanted = ('query', 'gallery') if self.split == 'test' else \
+            (self.split, )
+        # the first two lines are the number of items and the heading
+        for path, name, status in self._lines(
+                'Eval/list_eval_partition.txt')[2:]:
+            if status in wanted:
+                yield dict(
+                    img_path=path,
+                    name=name,
+                    super_name='/'.join(path.split('/')[1:3]),
+                    is_query=status == 'query')
+
+
+@DATASETS.register_module()
+class CSVRetrievalDataset(RetrievalDataset):
+    """Items listed in a CSV file with a heading.
+
+    Columns: ``path`` (below ``data_root``) and ``label``; optional
+    ``super_label``, ``split`` and ``is_query`` (0 or 1). Labels may be any
+    text.
+
+    Args:
+        csv_file (str): the list, below ``data_root``.
+        split (str, optional): keep the rows of this ``split``; None keeps
+            all.
+        kwargs: of :class:`RetrievalDataset`.
+    """
+
+    layout = ('data_root/list.csv with the columns path,label and optionally '
+              'super_label,split,is_query')
+
+    def __init__(self,
+                 data_root: str = '',
+                 csv_file: str = 'list.csv',
+                 split: str | None = None,
+                 **kwargs: Any) -> None:
+        self.needed = (csv_file, )
+        self.splits = (split, )
+        super().__init__(data_root, split, **kwargs)
+
+    def load_items(self) -> Iterable[dict]:
+        path = osp.join(self.data_root, self.needed[0])
+        with open(path, newline='', encoding='utf-8-sig') as file:
+            reader = csv.DictReader(file)
+            columns = reader.fieldnames or []
+            required = ['path', 'label'] + (['split'] if self.split else [])
+            missing = [name for name in required if name not in columns]
+            if missing:
+                raise ValueError(f'{path!r} lacks the columns {missing}; it '
+                                 f'has {columns}')
+            for row in reader:
+                if self.split is None or row['split'] == self.split:
+                    item = dict(img_path=row['path'], name=row['label'])
+                    if 'super_label' in columns:
+                        item['super_name'] = row['super_label']
+                    if 'is_query' in columns:
+                        item['is_query'] = row['is_query'] == '1'
+                    yield item
+
+
+@DATASETS.register_module()
+class FolderRetrievalDataset(RetrievalDataset):
+    """One folder a class: ``data_root/class/image``.
+
+    Args:
+        data_root (str): the folder of the classes.
+        extensions (tuple[str]): of the files that are images.
+        kwargs: of :class:`RetrievalDataset`.
+    """
+
+    layout = 'data_root/class name/any name.jpg'
+    needed = ('', )
+
+    def __init__(self,
+                 data_root: str = '',
+                 extensions: Sequence[str] = ('.jpg', '.jpeg', '.png', '.bmp',
+                                              '.webp'),
+                 **kwargs: Any) -> None:
+        self.extensions = tuple(e.lower() for e in extensions)
+        super().__init__(data_root, **kwargs)
+
+    def load_items(self) -> Iterable[dict]:
+        import os
+        for name in sorted(os.listdir(self.data_root)):
+            folder = osp.join(self.data_root, name)
+            for file in sorted(os.listdir(folder)) if osp.isdir(
+                    folder) else ():
+                if file.lower().endswith(self.extensions):
+                    yield dict(img_path=osp.join(name, file), name=name)
+
+
+def _number(items: list[dict], name: str, label: str) -> tuple[str, ...]:
+    """Replace every name by its place among the sorted names."""
+    names = sorted({item[name] for item in items})
+    numbers = {text: number for number, text in enumerate(names)}
+    for item in items:
+        item[label] = numbers[item.pop(name)]
+    return tuple(names)
