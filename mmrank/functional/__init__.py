@@ -6,6 +6,13 @@ from .proxies import (
     proxy_isa_schedule,
     proxy_isa_weights,
 )
+from .ranking import (
+    MAPTerms,
+    blackbox_ap_loss,
+    blackbox_map_loss,
+    blackbox_map_terms,
+    blackbox_recall_loss,
+)
 from .retrieval import (
     average_precision,
     fpr_at_recall,
@@ -20,10 +27,15 @@ from .triplets import (
 )
 
 __all__ = [
+    'MAPTerms',
     'ProxyISAWeights',
     'adasample_probabilities',
     'adasample_weights',
     'average_precision',
+    'blackbox_ap_loss',
+    'blackbox_map_loss',
+    'blackbox_map_terms',
+    'blackbox_recall_loss',
     'cosine_similarities',
     'fpr_at_recall',
     'hinge_triplet_loss',
