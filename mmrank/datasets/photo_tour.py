@@ -1,0 +1,159 @@
+"""UBC PhotoTour (the Brown data set): Liberty, Notre Dame, Yosemite."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+import torch
+
+from mmrank.registry import DATASETS
+
+from .patch_classes import PatchClassDataset, resize_tiles
+
+TILE = 64
+MOSAIC = 1024
+
+
+@DATASETS.register_module()
+class PhotoTourDataset(PatchClassDataset):
+    """One scene, as classes to train on or as pairs to test on.
+
+    The tree is that of the distributed archives::
+
+        data_root/scene/patches0000.bmp ...     1024x1024, 16x16 tiles of 64
+        data_root/scene/info.txt                a row a patch: 3-D point, ...
+        data_root/scene/m50_100000_100000_0.txt test pairs
+
+    Patches are numbered row by row through the mosaics in the order of
+    their names; the last one may end in empty tiles.
+
+    Args:
+        data_root (str): the folder of the scenes.
+        scene (str): 'liberty', 'notredame', 'yosemite', or the name of
+            another folder in this format.
+        test_mode (bool): False, items are classes
+            (:class:`PatchClassDataset`); True, items are the test pairs:
+            ``dict(inputs=(2, 1, S, S) uint8, data_samples=dict(match=bool,
+            pair_index=int))``.
+        patch_size (int): S; tiles are resized by area averaging.
+        pairs_file (str): test pairs, columns ``patch point 0 patch point 0``.
+        patches_per_class (int, optional), fill_by_rotation, min_patches,
+            seed: see :class:`PatchClassDataset`.
+
+    Raises:
+        FileNotFoundError: for a missing folder or file, named.
+        ValueError: for a file that is not in the format, named with the
+            line.
+    """
+
+    METAINFO = dict(dataset_type='photo_tour')
+
+    def __init__(self,
+                 data_root: str,
+                 scene: str,
+                 test_mode: bool = False,
+                 patch_size: int = 32,
+                 pairs_file: str = 'm50_100000_100000_0.txt',
+                 patches_per_class: int | None = 15,
+                 fill_by_rotation: bool = False,
+                 min_patches: int = 2,
+                 seed: int = 0) -> None:
+        folder = Path(data_root) / scene
+        if not folder.is_dir():
+            raise FileNotFoundError(
+                f'no folder {folder}; data_root={data_root!r} must hold the '
+                f'unpacked archive of scene={scene!r}')
+        self.scene = scene
+        self.test_mode = test_mode
+        self.metainfo = dict(self.METAINFO, scene=scene)
+        point_ids = read_info(folder / 'info.txt')
+        patches = read_mosaics(folder, len(point_ids), patch_size)
+        if test_mode:
+            self.patches = patches
+            self.pairs, self.matches = read_pairs(folder / pairs_file,
+                                                  point_ids)
+            return
+        super().__init__(
+            patches,
+            point_ids,
+            patches_per_class=patches_per_class,
+            fill_by_rotation=fill_by_rotation,
+            min_patches=min_patches,
+            seed=seed)
+
+    def __len__(self) -> int:
+        """Number of classes, or of test pairs."""
+        return len(self.pairs) if self.test_mode else super().__len__()
+
+    def __getitem__(self, index: int) -> dict:
+        if not self.test_mode:
+            return super().__getitem__(index)
+        tiles = torch.from_numpy(self.patches[self.pairs[index]])
+        sample = dict(match=bool(self.matches[index]), pair_index=int(index))
+        return dict(inputs=tiles[:, None], data_samples=sample)
+
+
+def _need(path: Path) -> Path:
+    if not path.is_file():
+        raise FileNotFoundError(f'{path} is missing; is {path.parent} a '
+                                'PhotoTour scene?')
+    return path
+
+
+def read_info(path: Path) -> np.ndarray:
+    """The 3-D point of each patch, int64, from the first column."""
+    ids = []
+    for number, line in enumerate(_need(path).read_text().splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            ids.append(int(line.split()[0]))
+        except ValueError:
+            raise ValueError(f'{path}, line {number}: expected a 3-D point '
+                             f'id first, but got {line!r}') from None
+    return np.array(ids, np.int64)
+
+
+def read_mosaics(folder: Path, count: int, size: int) -> np.ndarray:
+    """The first ``count`` tiles, uint8, shape (count, size, size)."""
+    files = sorted(folder.glob('patches*.bmp'))
+    if not files:
+        raise FileNotFoundError(f'{folder} holds no patches*.bmp mosaics')
+    side = MOSAIC // TILE
+    have = len(files) * side * side
+    if not have - side * side < count <= have:
+        raise ValueError(f'{folder}: info.txt names {count} patches, but '
+                         f'{len(files)} mosaics hold {have}')
+    pieces = []
+    for path in files:
+        image = cv2.imread(str(path), cv2.IMREAD_GRAYSCALE)
+        if image is None or image.shape != (MOSAIC, MOSAIC):
+            shape = None if image is None else image.shape
+            raise ValueError(f'{path}: expected a {MOSAIC}x{MOSAIC} mosaic, '
+                             f'but read {shape}')
+        tiles = image.reshape(side, TILE, side, TILE).swapaxes(1, 2)
+        pieces.append(resize_tiles(tiles.reshape(-1, TILE, TILE), size))
+    return np.concatenate(pieces)[:count]
+
+
+def read_pairs(path: Path,
+               point_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Test pairs, int64 (N, 2), and whether each matches, bool (N,)."""
+    rows = [line.split() for line in _need(path).read_text().splitlines()
+            if line.strip()]
+    try:
+        table = np.array([[int(cell) for cell in row[:6]] for row in rows],
+                         np.int64).reshape(len(rows), 6)
+    except ValueError:
+        raise ValueError(f'{path}: every row must start with six integers: '
+                         'patch, point, 0, patch, point, 0') from None
+    pairs, points = table[:, [0, 3]], table[:, [1, 4]]
+    wrong = (pairs < 0) | (pairs >= len(point_ids))
+    wrong |= point_ids[pairs.clip(0, len(point_ids) - 1)] != points
+    if wrong.any():
+        line = int(wrong.any(1).argmax())
+        raise ValueError(f'{path}, row {line + 1}: {" ".join(rows[line])} '
+                         'does not agree with info.txt; is it of this scene?')
+    return pairs, points[:, 0] == points[:, 1]

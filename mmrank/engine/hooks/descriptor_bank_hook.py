@@ -1,0 +1,68 @@
+"""Refreshes the descriptors that AdaSample's bank mode draws from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from mmengine.hooks import Hook
+from mmengine.model import is_model_wrapper
+from mmengine.runner import Runner
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from mmrank.models.learners.descriptor_learner import evaluating
+from mmrank.registry import HOOKS
+from mmrank.state import Collectives
+
+
+@HOOKS.register_module()
+class DescriptorBankHook(Hook):
+    """Describes all training patches at the start of an epoch.
+
+    The bank follows from the weights alone: it is rebuilt at the start of a
+    resumed epoch and not saved. With several processes each describes its
+    share of the classes.
+
+    Args:
+        interval (int): epochs between refreshes; the first epoch of a run
+            always has one.
+        classes_per_pass (int): classes a forward pass.
+    """
+
+    def __init__(self, interval: int = 1, classes_per_pass: int = 256) -> None:
+        self.interval = interval
+        self.classes_per_pass = classes_per_pass
+
+    def before_train_epoch(self, runner: Runner) -> None:
+        """Fill the bank of the model's ``sampler``."""
+        model = runner.model
+        model = model.module if is_model_wrapper(model) else model
+        sampler = model.sampler
+        if sampler.mode != 'bank' or not sampler.needs_descriptors:
+            return
+        if sampler.bank is not None and runner.epoch % self.interval:
+            return
+        dataset = runner.train_dataloader.dataset
+        sampler.set_bank(
+            describe_classes(model, dataset, self.classes_per_pass))
+
+
+@torch.no_grad()
+def describe_classes(model: Any, dataset: Dataset,
+                     classes_per_pass: int = 256) -> Tensor:
+    """Descriptors of every slot of every class, float32, (C, k, D)."""
+    comm = Collectives()
+    device = next(model.parameters()).device
+    share = -(-len(dataset) // comm.size)
+    mine = range(comm.index * share,
+                 min((comm.index + 1) * share, len(dataset)))
+    rows = []
+    with evaluating(model.backbone):
+        for start in range(mine.start, mine.stop, classes_per_pass):
+            part = mine[start - mine.start:start - mine.start
+                        + classes_per_pass]
+            patches = torch.stack([dataset[i]['inputs'] for i in part])
+            flat = model.describe(patches.flatten(0, 1).to(device))
+            rows.append(flat.unflatten(0, patches.shape[:2]))
+    return torch.cat(comm.gather(torch.cat(rows)))
