@@ -11,12 +11,17 @@ from .retrieval import (
     RetrievalDataset,
     StanfordOnlineProductsDataset,
 )
-from .samplers import ClassBalancedBatchSampler, SuperLabelBatchSampler
+from .samplers import (
+    ClassBalancedBatchSampler,
+    DistinctClassSampler,
+    SuperLabelBatchSampler,
+)
 from .transforms import ImageTransforms, LoadImage, PackRetrievalInputs
 
 __all__ = [
     'CSVRetrievalDataset', 'CUBDataset', 'CarsDataset',
-    'ClassBalancedBatchSampler', 'FolderRetrievalDataset',
+    'ClassBalancedBatchSampler', 'DistinctClassSampler',
+    'FolderRetrievalDataset',
     'GlyphRetrievalDataset', 'HPatchesDataset', 'ImageTransforms',
     'InShopDataset', 'LoadImage', 'PackRetrievalInputs', 'PatchClassDataset',
     'PhotoTourDataset', 'RetrievalDataset', 'StanfordOnlineProductsDataset',
