@@ -312,12 +312,12 @@ def _checked(labels: Tensor, similarities: Tensor) -> Tensor:
         raise ValueError(
             f'labels must be integers of shape ({num_samples},), but got '
             f'{labels.dtype} of shape {tuple(labels.shape)}')
-    wrong = labels[(labels < 0) | (labels >= num_classes)]
-    if len(wrong):
+    wrong = labels[(labels < 0) | (labels >= num_classes)].tolist()
+    if wrong:
         raise ValueError(
             f'labels must lie in [0, {num_classes}), one proxy a class, but '
-            f'got {wrong.unique().tolist()}; set the head\'s num_classes to '
-            'the number of training classes')
+            f"got {sorted(set(wrong))}; set the head's num_classes to the "
+            'number of training classes')
     return labels.long()
 
 

@@ -1,4 +1,4 @@
 from .collectives import Collectives
-from .memory import BatchMemory
+from .memory import BatchMemory, EmbeddingQueue
 
-__all__ = ['BatchMemory', 'Collectives']
+__all__ = ['BatchMemory', 'Collectives', 'EmbeddingQueue']

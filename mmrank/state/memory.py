@@ -7,6 +7,7 @@ never read or filled in evaluation: that is the caller's duty.
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import torch
@@ -119,3 +120,120 @@ def _write_batches(module: BatchMemory, destination: dict, prefix: str,
         destination[prefix + name] = tensor
     lengths = [len(batch[module.fields[0]]) for batch in module._batches]
     destination[prefix + 'lengths'] = torch.tensor(lengths)
+
+
+class EmbeddingQueue(nn.Module):
+    """The last ``size`` embeddings with their labels, first in, first out.
+
+    A ring of fixed shape, all of it buffers: ``embeddings`` (T, D) float32,
+    ``labels`` (T,) int64 with -1 for a slot that was never filled, ``cursor``,
+    the slot written next, and ``count``, how many are filled. A checkpoint
+    thus restores it exactly, and MMEngine's averaged models and buffer
+    synchronisation find tensors of constant shape.
+
+    Args:
+        size (int): the capacity T, >= 1.
+        embedding_size (int): the width D.
+
+    Raises:
+        ValueError: if an argument is no positive integer.
+
+    Example:
+        >>> import torch
+        >>> queue = EmbeddingQueue(3, 1)
+        >>> queue.enqueue(torch.tensor([[1.], [2.]]), torch.tensor([1, 2]))
+        >>> queue.enqueue(torch.tensor([[3.], [4.]]), torch.tensor([3, 4]))
+        >>> len(queue), queue.read()[1]
+        (3, tensor([2, 3, 4]))
+    """
+
+    embeddings: Tensor
+    labels: Tensor
+    cursor: Tensor
+    count: Tensor
+
+    def __init__(self, size: int, embedding_size: int) -> None:
+        super().__init__()
+        for name, value in dict(
+                memory_size=size, embedding_size=embedding_size).items():
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(
+                    f'{name} must be an integer >= 1, but got {value!r}')
+        self.register_buffer('embeddings', torch.zeros(size, embedding_size))
+        self.register_buffer('labels', torch.full((size, ), -1))
+        self.register_buffer('cursor', torch.tensor(0))
+        self.register_buffer('count', torch.tensor(0))
+
+    def __len__(self) -> int:
+        """Number of remembered embeddings."""
+        return int(self.count)
+
+    def enqueue(self, embeddings: Tensor, labels: Tensor) -> None:
+        """Remember a batch, the oldest entries making room.
+
+        Args:
+            embeddings (Tensor): shape (n, D), detached and kept as float32;
+                of a batch longer than the capacity the last rows stay.
+            labels (Tensor): shape (n,), integers >= 0.
+        """
+        size = len(self.labels)
+        embeddings, labels = embeddings.detach()[-size:], labels[-size:]
+        n = len(labels)
+        slots = (self.cursor
+                 + torch.arange(n, device=self.labels.device)) % size
+        self.embeddings[slots] = embeddings.to(self.embeddings)
+        self.labels[slots] = labels.to(self.labels)
+        self.cursor.add_(n).remainder_(size)
+        self.count.add_(n).clamp_(max=size)
+
+    def read(self) -> tuple[Tensor, Tensor]:
+        """Embeddings (M, D) and labels (M,), oldest first; M may be 0."""
+        n = len(self)
+        slots = (self.cursor - n
+                 + torch.arange(n, device=self.labels.device)) % len(
+                     self.labels)
+        return self.embeddings[slots], self.labels[slots]
+
+    def reset(self) -> None:
+        """Forget everything."""
+        self.embeddings.zero_()
+        self.labels.fill_(-1)
+        self.cursor.zero_()
+        self.count.zero_()
+
+    def extra_repr(self) -> str:
+        size, embedding_size = self.embeddings.shape
+        return f'size={size}, embedding_size={embedding_size}'
+
+    def _apply(self, fn: Any, recurse: bool = True) -> EmbeddingQueue:
+        # follow the module to a device, but keep the dtype
+        kept = self.embeddings
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self.embeddings = kept.to(self.embeddings.device)
+        return self
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str,
+                              *args: Any) -> None:
+        names = ('embeddings', 'labels', 'cursor', 'count')
+        if not all(prefix + name in state_dict for name in names):
+            # reported as missing keys by the caller
+            super()._load_from_state_dict(state_dict, prefix, *args)
+            return
+        embeddings, labels, cursor, count = (
+            state_dict[prefix + name] for name in names)
+        if embeddings.shape[1:] != self.embeddings.shape[1:]:
+            raise ValueError(
+                f'the checkpoint remembers embeddings of width '
+                f'{embeddings.shape[1]} under {prefix!r}, the model makes '
+                f'them {self.embeddings.shape[1]} wide')
+        if len(labels) == len(self.labels):
+            super()._load_from_state_dict(state_dict, prefix, *args)
+            return
+        warnings.warn(
+            f'{prefix!r} was saved with memory_size={len(labels)} and is '
+            f'loaded with {len(self.labels)}: the newest entries that fit '
+            'are kept', stacklevel=2)
+        slots = (cursor - count + torch.arange(
+            int(count), device=labels.device)) % len(labels)
+        self.reset()
+        self.enqueue(embeddings[slots], labels[slots])

@@ -1,3 +1,4 @@
 from .l2net import L2Net
+from .timm_backbone import TimmBackbone
 
-__all__ = ['L2Net']
+__all__ = ['L2Net', 'TimmBackbone']

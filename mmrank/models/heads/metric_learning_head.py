@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 
 import torch
@@ -32,7 +33,9 @@ class MetricLearningHead(BaseModule):
         embedding_size (int): the embedding's width D.
         loss (dict): a registered metric-learning loss, called as
             ``loss(embeddings (B, D), labels (B,), proxies=proxies)``; it
-            returns a scalar or a dict.
+            returns a scalar or a dict. Where its class takes
+            ``num_classes`` and ``embedding_size`` and the config gives none,
+            the head's are filled in.
         num_classes (int, optional): number C of training classes; required
             by losses with proxies.
         pooling (str): 'avg', 'max', or 'avg+max', their sum. Over the last
@@ -77,7 +80,8 @@ class MetricLearningHead(BaseModule):
         self.fc = nn.Linear(in_channels, embedding_size)
         nn.init.kaiming_normal_(self.fc.weight, mode='fan_out')
         nn.init.zeros_(self.fc.bias)
-        self.loss_module = MODELS.build(loss)
+        self.loss_module = MODELS.build(
+            _with_sizes(loss, num_classes, embedding_size))
         self.register_parameter('proxies', None)
         if getattr(self.loss_module, 'needs_proxies', False):
             if not isinstance(num_classes, int) or num_classes < 1:
@@ -169,3 +173,15 @@ class MetricLearningHead(BaseModule):
             # max_pool's rule for ties, not amax's: the gradient goes to one
             pooled.append(feats.flatten(dims[0], dims[-1]).max(dims[0])[0])
         return sum(pooled)
+
+
+def _with_sizes(loss: dict, num_classes: int | None,
+                embedding_size: int) -> dict:
+    cls = MODELS.get(loss['type']) if isinstance(loss['type'], str) \
+        else loss['type']
+    if cls is None:
+        # MODELS.build has the message for an unknown type
+        return loss
+    sizes = dict(num_classes=num_classes, embedding_size=embedding_size)
+    taken = inspect.signature(cls).parameters
+    return {**{k: v for k, v in sizes.items() if k in taken}, **loss}

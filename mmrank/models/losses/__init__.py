@@ -1,4 +1,13 @@
 from .hinge_triplet_loss import HingeTripletLoss
+from .pml_loss import PytorchMetricLearningLoss
 from .proxy_anchor_loss import ProxyAnchorLoss
+from .proxy_isa_loss import ProxyISALoss
+from .rambo_loss import RaMBOLoss
 
-__all__ = ['HingeTripletLoss', 'ProxyAnchorLoss']
+__all__ = [
+    'HingeTripletLoss',
+    'ProxyAnchorLoss',
+    'ProxyISALoss',
+    'PytorchMetricLearningLoss',
+    'RaMBOLoss',
+]
