@@ -37,10 +37,10 @@ MIN_FACES = 12
 #: Letters, digits, currency and mathematical signs, other symbols.
 CATEGORIES = ('Lu', 'Ll', 'Lt', 'Lo', 'Nd', 'Sc', 'Sm')
 SCRIPTS = ('LATIN', 'GREEK', 'CYRILLIC', 'ARMENIAN', 'GEORGIAN')
-# Two characters look alike if, in each of these faces, their undistorted
+# Two characters look alike if, in one of these faces, their undistorted
 # images differ, squared and summed, by less than this share of the lighter.
 _COMPARED = ('DejaVuSans', 'DejaVuSerif')
-_ALIKE = 0.05
+_ALIKE = 0.03
 
 # of the distortion: degrees, shares, pixels
 _ROTATION, _SCALE, _SHEAR, _SHIFT = 8.0, 0.1, 0.12, 0.06
@@ -142,7 +142,7 @@ def candidate_characters() -> tuple[str, ...]:
 def distinct_characters() -> tuple[str, ...]:
     """The characters with the look-alikes left out."""
     candidates = candidate_characters()
-    alike = np.ones((len(candidates), len(candidates)), dtype=bool)
+    alike = np.zeros((len(candidates), len(candidates)), dtype=bool)
     for face in _COMPARED:
         images = np.stack([
             _draw(face, c, 32) if ord(c) in _codes(face) else np.zeros(
@@ -151,7 +151,7 @@ def distinct_characters() -> tuple[str, ...]:
         product = images @ images.T
         energy = product.diagonal()
         difference = energy[:, None] + energy - 2 * product
-        alike &= difference < _ALIKE * np.minimum(energy[:, None], energy)
+        alike |= difference < _ALIKE * np.minimum(energy[:, None], energy)
     kept: list[int] = []
     for index in range(len(candidates)):
         if not alike[index, kept].any():

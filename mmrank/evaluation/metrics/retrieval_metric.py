@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from mmengine.dist import broadcast_object_list, is_main_process
+from mmengine.evaluator import BaseMetric
+from mmengine.logging import MMLogger
+
+from mmrank.evaluation.embeddings import EmbeddingCollector, Embeddings
+from mmrank.functional.retrieval import retrieval_metrics
+from mmrank.registry import METRICS
+
+
+@METRICS.register_module()
+class RetrievalMetric(BaseMetric):
+    """R@K, R-precision, MAP@R and mAP of the predicted embeddings.
+
+    :func:`mmrank.functional.retrieval_metrics` over the whole data set. If
+    its samples carry ``is_query``, as In-Shop's do, queries are sought among
+    the other samples; otherwise each sample is sought among all others.
+
+    Several processes give the result of one: their embeddings, labels and
+    sample indices are gathered, an image that two of them saw counts once,
+    and the figures are broadcast. The search runs on the device of the
+    embeddings.
+
+    Args:
+        ks (Sequence[int]): the K of R@K. Published: 1, 2, 4, 8 for CUB and
+            Cars; 1, 10, 100, 1000 for SOP; 1, 10, 20, 30, 40, 50 for In-Shop.
+        with_map (bool): also mAP, which sorts the gallery for each query.
+        chunk_size (int, optional): queries compared at once; by default
+            such that a block takes 256 MiB.
+        outfile (str, optional): where to save the embeddings, as a dict of
+            tensors, by ``torch.save``.
+        prefix (str, optional): of the names, 'retrieval' by default.
+    """
+
+    default_prefix = 'retrieval'
+
+    def __init__(self,
+                 ks: Sequence[int] = (1, 2, 4, 8),
+                 with_map: bool = False,
+                 chunk_size: int | None = None,
+                 outfile: str | None = None,
+                 prefix: str | None = None) -> None:
+        super().__init__(prefix=prefix)
+        if not ks or any(k < 1 for k in ks):
+            raise ValueError(f'ks must be integers >= 1, but got {ks!r}')
+        self.ks = tuple(ks)
+        self.with_map = with_map
+        self.chunk_size = chunk_size
+        self.outfile = outfile
+        self.collector = EmbeddingCollector()
+
+    def process(self, data_batch: Any, data_samples: Sequence[dict]) -> None:
+        """Keep the embedding, label and sample index of every sample."""
+        for sample in data_samples:
+            self.collector.add(sample)
+
+    def evaluate(self, size: int) -> dict[str, float]:
+        """The figures, the same on every process.
+
+        Args:
+            size (int): length of the data set; not needed here, since images
+                are recognised by their sample index.
+
+        Raises:
+            ValueError: on every process, if the embeddings are not finite.
+        """
+        joined = self.collector.join()
+        outcome: list[Any] = [None]
+        if is_main_process():
+            try:
+                outcome = [self._figures(joined)]
+            except ValueError as error:  # or the others would wait for ever
+                outcome = [str(error)]
+        broadcast_object_list(outcome)
+        if isinstance(outcome[0], str):
+            raise ValueError(outcome[0])
+        return {f'{self.prefix}/{name}': value
+                for name, value in outcome[0].items()}
+
+    def compute_metrics(self, results: list[Embeddings]) -> dict[str, float]:
+        """The figures of embeddings that were put together already."""
+        return self._figures(results[0])
+
+    def _figures(self, found: Embeddings) -> dict[str, float]:
+        if self.outfile is not None:
+            torch.save({name: value.cpu()
+                        for name, value in vars(found).items()}, self.outfile)
+        query = found.is_query
+        args = [found.values[query], found.labels[query]]
+        if not query.all():
+            args += [found.values[~query], found.labels[~query]]
+        figures = retrieval_metrics(
+            *args,
+            ks=self.ks,
+            chunk_size=self.chunk_size,
+            with_map=self.with_map)
+        skipped, number = figures.pop('num_skipped'), figures.pop(
+            'num_queries')
+        if skipped:
+            MMLogger.get_current_instance().info(
+                f'RetrievalMetric: {skipped} of {skipped + number} queries '
+                'skipped, since the gallery holds no item of their class')
+        return figures
