@@ -14,12 +14,20 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_module_registration_hook
 
 _PER_LEVEL = ('calls its loss once a pyramid level, and AP within each level '
-              'is not AP')
+              'is not AP; use mmrank.RankRetinaHead, mmrank.RankATSSHead, '
+              'mmrank.RankRPNHead, or derive from the head together with '
+              'OneRankingMixin of mmrank.models.heads.ranking_dense_heads')
+_UNKNOWN = ('is not known to give its loss all levels in one call; derive '
+            'from it together with OneRankingMixin of '
+            'mmrank.models.heads.ranking_dense_heads if it calls its loss '
+            'once a level')
+_SHARED = ('lets all decoder layers share one loss, hence one memory; use '
+           'mmrank.RankDETRHead, mmrank.RankDeformableDETRHead, '
+           'mmrank.RankDINOHead, ... or memory_batches=0')
 _SOFT = 'trains scores towards soft quality targets, which rank nothing'
 _PER_SAMPLE = 'needs one loss value for each sample, and AP has none'
 _OWN = 'computes its classification loss itself and never calls loss_cls as ' \
@@ -27,7 +35,8 @@ _OWN = 'computes its classification loss itself and never calls loss_cls as ' \
 _SOFTMAX = 'reads its scores through a softmax and never asks the loss'
 
 # The first class of a head's method resolution order that stands here
-# decides. '' accepts; anything else is the reason of the refusal.
+# decides. '' accepts; anything else is the reason of the refusal. Those in
+# MENDED do not hold for heads that state ``ranks_in_one_call = True``.
 RULES: dict[str, str] = {
     # two-stage: one call with all proposals of the batch
     'BBoxHead': '',
@@ -40,10 +49,10 @@ RULES: dict[str, str] = {
     'YOLOFHead': '',
     # dense heads that do not
     'AnchorHead': _PER_LEVEL,
-    'AnchorFreeHead': _PER_LEVEL,
-    'RetinaHead': f'{_PER_LEVEL}; use mmrank.RankRetinaHead',
-    'ATSSHead': f'{_PER_LEVEL}; use mmrank.RankATSSHead',
-    'RPNHead': f'{_PER_LEVEL}; use mmrank.RankRPNHead',
+    'AnchorFreeHead': _UNKNOWN,
+    'RetinaHead': _PER_LEVEL,
+    'ATSSHead': _PER_LEVEL,
+    'RPNHead': _PER_LEVEL,
     'GFLHead': _SOFT,
     'VFNetHead': _SOFT,
     'TOODHead': _SOFT,
@@ -58,12 +67,11 @@ RULES: dict[str, str] = {
     'YOLACTHead': _PER_SAMPLE,
     'MaskFormerHead': _SOFTMAX,
     # query-based: one call a decoder layer
-    'DETRHead': 'lets all its decoder layers share one loss, hence one '
-                'memory; use mmrank.RankDETRHead, mmrank.RankDeformableDETR'
-                'Head, ... or memory_batches=0',
+    'DETRHead': _SHARED,
     'GroundingDINOHead': 'scores text tokens instead of classes',
     'EmbeddingRPNHead': _OWN,
 }
+MENDED = (_PER_LEVEL, _UNKNOWN, _SHARED)
 
 
 def bind(head: nn.Module, loss: nn.Module) -> None:
@@ -81,8 +89,8 @@ def bind(head: nn.Module, loss: nn.Module) -> None:
     rule = _rule(head)
     if rule is None:
         return
-    base, reason = rule
-    if base == 'DETRHead' and getattr(loss, 'memory_batches', 0) == 0:
+    reason = rule
+    if reason == _SHARED and loss.memory_batches == 0:
         reason = ''
     if reason:
         raise ValueError(
@@ -137,7 +145,9 @@ def fold_background_row(head: nn.Module, state_dict: dict[str, Tensor],
 
 
 def _check_convention(head: nn.Module, loss: nn.Module) -> None:
-    """mmdet's dense heads read ``use_sigmoid`` in the config themselves."""
+    """mmdet's other heads read ``use_sigmoid`` themselves."""
+    if _is(head, 'BBoxHead'):
+        return
     sigmoid = getattr(head, 'use_sigmoid_cls', None)
     if sigmoid is not None and sigmoid != loss.use_sigmoid:
         raise ValueError(
@@ -145,15 +155,20 @@ def _check_convention(head: nn.Module, loss: nn.Module) -> None:
             f'of its loss_cls (False when it is absent), but '
             f'{type(loss).__name__} works with use_sigmoid='
             f'{loss.use_sigmoid}: write use_sigmoid={loss.use_sigmoid} there')
+    if not loss.use_sigmoid:
+        raise ValueError(
+            f'{type(head).__name__} would predict by a softmax, which does '
+            'not keep the order of a class that was trained: write '
+            'use_sigmoid=True in the config of its loss_cls')
 
 
-def _rule(head: nn.Module) -> tuple[str, str] | None:
+def _rule(head: nn.Module) -> str | None:
+    """The reason against this head, '' for none, None for an unknown one."""
     for base in type(head).__mro__:
-        # a head outside mmdet says it itself
-        if vars(base).get('ranks_in_one_call'):
-            return base.__name__, ''
         if base.__module__.startswith('mmdet.') and base.__name__ in RULES:
-            return base.__name__, RULES[base.__name__]
+            reason = RULES[base.__name__]
+            mended = getattr(head, 'ranks_in_one_call', False)
+            return '' if mended and reason in MENDED else reason
     return None
 
 

@@ -14,8 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from mmdet.models.dense_heads import (ATSSHead, FCOSHead, RetinaHead,
-                                      RPNHead)
+from mmdet.models.dense_heads import ATSSHead, FCOSHead, RetinaHead, RPNHead
 from mmengine.structures import InstanceData
 from torch import Tensor, nn
 
@@ -87,6 +86,8 @@ class CalibratedScoresMixin:
     leaves the order of the detections as it is. Once a calibration is
     fitted, ``score_thr`` speaks of that calibrated score.
     """
+
+    calibrates_scores = True
 
     def _predict_by_feat_single(self, *args: Any, cfg: Any = None,
                                 **kwargs: Any) -> InstanceData:
