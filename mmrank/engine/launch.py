@@ -17,16 +17,16 @@ from typing import Any
 import torch.distributed as dist
 from mmengine.config import Config, DictAction
 from mmengine.device import get_device
+from mmengine.evaluator import DumpResults
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 
-from ..shipped import config_path
-from .checkpoint import (
-    explained,
+from ..checkpoint import (
     find_last_readable,
-    load_safely,
+    loading_safely,
     refuse_unreadable,
 )
+from ..shipped import config_path
 
 PLAIN_WRAPPERS = (None, 'MMDistributedDataParallel',
                   'mmengine.MMDistributedDataParallel')
@@ -232,7 +232,6 @@ def train(argv: list[str] | None = None) -> Any:
     """
     args = _train_arguments(argv)
     os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
-    load_safely()
     cfg = load_config(args)
     if args.amp:
         _use_amp(cfg)
@@ -241,8 +240,8 @@ def train(argv: list[str] | None = None) -> Any:
     _resume(cfg, args.resume)
     _write_atomically(cfg)
     start_processes(cfg)
-    runner = _build_runner(cfg)
-    with explained(str(cfg.get('load_from'))):
+    with loading_safely():
+        runner = _build_runner(cfg)
         runner.train()
     return runner
 
@@ -255,7 +254,6 @@ def test(argv: list[str] | None = None) -> dict[str, float]:
     """
     args = _test_arguments(argv)
     os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
-    load_safely()
     cfg = load_config(args)
     refuse_unreadable(args.checkpoint)
     cfg.load_from, cfg.resume = args.checkpoint, False
@@ -266,12 +264,12 @@ def test(argv: list[str] | None = None) -> dict[str, float]:
     if args.tta:
         _augment(cfg)
     start_processes(cfg)
-    runner = _build_runner(cfg)
-    if args.out:
-        from mmengine.evaluator import DumpResults
-        runner.test_evaluator.metrics.append(DumpResults(args.out))
-    with explained(args.checkpoint):
-        return runner.test()
+    with loading_safely():
+        runner = _build_runner(cfg)
+        if args.out:
+            runner.test_evaluator.metrics.append(DumpResults(args.out))
+        metrics: dict[str, float] = runner.test()
+    return metrics
 
 
 def _draw(cfg: Config, args: argparse.Namespace) -> None:

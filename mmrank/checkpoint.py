@@ -15,24 +15,35 @@ from typing import Any
 import numpy as np
 import torch
 from mmengine.logging import HistoryBuffer, print_log
+from mmengine.utils import digit_version
+
+
+def _buffer_method(owner: Any, name: str) -> Any:
+    """What ``getattr`` may fetch: the statistics of a log buffer."""
+    if owner is HistoryBuffer and name in ('min', 'max', 'mean', 'current'):
+        return getattr(owner, name)
+    raise UnpicklingError(f'GLOBAL {owner}.{name} is not allowed')
 
 
 def _checkpoint_types() -> list[Any]:
     """What a runner's own checkpoint holds beside tensors and literals.
 
     The log buffers of its message hub: numpy arrays and scalars of the
-    usual dtypes. None of them runs code of the file's choice.
+    usual dtypes, and the buffer's own statistics. None of them runs code
+    of the file's choice.
     """
     core = np._core if hasattr(np, '_core') else np.core
     dtypes = ('float64', 'float32', 'float16', 'int64', 'int32', 'uint32',
               'uint8', 'bool')
-    return [HistoryBuffer, np.ndarray, np.dtype, core.multiarray.scalar,
+    return [HistoryBuffer, (_buffer_method, 'builtins.getattr'),
+            np.ndarray, np.dtype, core.multiarray.scalar,
             core.multiarray._reconstruct,
             *{type(np.dtype(name)) for name in dtypes}]
 
 
-def load_safely() -> None:
-    """Makes every ``torch.load`` of this process refuse to run code.
+@contextmanager
+def loading_safely() -> Iterator[None]:
+    """Every ``torch.load`` inside refuses to run code of the file's choice.
 
     PyTorch 2.6 made ``weights_only=True`` the default. MMEngine 0.10.7 then
     cannot read its own checkpoints, whose log buffers are no tensors, and
@@ -42,30 +53,37 @@ def load_safely() -> None:
     no code. A file that one trusts needs PyTorch's own
     ``TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1``. Before PyTorch 2.6 its default
     is left alone.
+
+    Raises:
+        ValueError: A checkpoint was refused; says what it holds.
     """
-    if not hasattr(torch.serialization, 'add_safe_globals'):
-        return
-    torch.serialization.add_safe_globals(_checkpoint_types())
-    if 'TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD' not in os.environ:
-        os.environ.setdefault('TORCH_FORCE_WEIGHTS_ONLY_LOAD', '1')
-
-
-@contextmanager
-def explained(source: str) -> Iterator[None]:
-    """Turns PyTorch's refusal of a checkpoint into one clear message."""
-    try:
+    if digit_version(torch.__version__) < digit_version('2.6'):
         yield
+        return
+    force = 'TORCH_FORCE_WEIGHTS_ONLY_LOAD'
+    before = os.environ.get(force)
+    if 'TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD' not in os.environ:
+        os.environ[force] = '1'
+    try:
+        with torch.serialization.safe_globals(_checkpoint_types()):
+            yield
     except UnpicklingError as error:
-        refused = re.search(r'GLOBAL ([\w.]+)', str(error))
+        refused = re.search(r'GLOBAL (?:<class )?\'?([\w.]+)', str(error))
         what = refused.group(1) if refused else 'other objects'
         raise ValueError(
-            f'checkpoint {source} holds {what} beside its weights, which '
-            'could run code of its own while it is read. Ask its author for '
-            'the weights alone (dict(state_dict=...)); if you trust the '
-            'file, set TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1.') from error
+            f'a checkpoint holds {what} beside its weights, which could run '
+            'code of its own while it is read (the log names the file). Ask '
+            'its author for the weights alone (dict(state_dict=...)); if '
+            'you trust the file, set TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1.'
+        ) from error
+    finally:
+        if before is None:
+            os.environ.pop(force, None)
+        else:
+            os.environ[force] = before
 
 
-def is_readable(path: str | os.PathLike) -> bool:
+def is_readable(path: str | os.PathLike[str]) -> bool:
     """Whether a checkpoint file is whole.
 
     ``torch.save`` writes a zip archive with a checksum for every record;
@@ -83,7 +101,7 @@ def is_readable(path: str | os.PathLike) -> bool:
         return False
 
 
-def find_last_readable(work_dir: str | os.PathLike) -> str | None:
+def find_last_readable(work_dir: str | os.PathLike[str]) -> str | None:
     """The newest whole checkpoint of a run, with a message for each other.
 
     Newest is by the epoch or iteration in the name, among what the run's

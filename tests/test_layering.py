@@ -1,0 +1,89 @@
+"""Four floors: a floor imports only from the floors below it."""
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parents[1] / 'mmrank'
+FLOORS = [
+    {'version', 'shipped', 'check'},  # the standard library alone
+    {'functional'},
+    {'state'},
+    {'registry', 'structures', 'checkpoint'},
+    {'models', 'datasets', 'evaluation'},
+    {'engine', 'visualization', 'apis'},
+    {'__init__', '__main__'},
+]
+FLOOR = {name: floor for floor, names in enumerate(FLOORS) for name in names}
+# what each of the lowest may import from outside
+OUTSIDE = {'functional': {'torch'}, 'version': set(), 'shipped': set(),
+           'check': set()}
+FILES = sorted(PACKAGE.rglob('*.py'))
+
+
+def room(path: Path) -> str:
+    """The first name below the package: a folder or a module."""
+    return path.relative_to(PACKAGE).with_suffix('').parts[0]
+
+
+def imports(path: Path, source: str | None = None) -> set[str]:
+    """Absolute names of all modules that a file imports, anywhere in it."""
+    package = ('mmrank', *path.relative_to(PACKAGE).parts[:-1])
+    found = set()
+    for node in ast.walk(ast.parse(source or path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = package[:len(package) - node.level + 1] \
+                if node.level else ()
+            module = '.'.join([*base, *filter(None, [node.module])])
+            found |= {f'{module}.{alias.name}' for alias in node.names}
+    return found
+
+
+def violations(path: Path, source: str | None = None) -> list[str]:
+    own = room(path)
+    wrong = []
+    for name in sorted(imports(path, source)):
+        first, *rest = name.split('.')
+        if first == 'mmrank':
+            other = rest[0] if rest and rest[0] in FLOOR else '__init__'
+            if other == '__init__' or (
+                    other != own and FLOOR[other] >= FLOOR[own]):
+                wrong.append(name)
+        elif own in OUTSIDE and first not in OUTSIDE[own] \
+                and first not in sys.stdlib_module_names:
+            wrong.append(name)
+    return wrong
+
+
+@pytest.mark.parametrize(
+    'path', FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_file_imports_only_from_floors_below(path):
+    assert room(path) in FLOOR, 'a new room needs its floor in this test'
+    if path != PACKAGE / '__init__.py':
+        assert violations(path) == []
+
+
+@pytest.mark.parametrize('file, source', [
+    ('functional/ranking.py', 'import numpy'),
+    ('functional/ranking.py', 'from ..state import Collectives'),
+    ('state/memory.py', 'def f():\n    from ..models.losses import X'),
+    ('models/losses/rambo_loss.py', 'from mmrank.engine import launch'),
+    ('datasets/cub.py', 'from ..models import X'),
+    ('evaluation/metrics/retrieval.py', 'import mmrank.apis.search'),
+    ('models/heads/head.py', 'from mmrank import functional, apis')])
+def test_an_import_from_the_same_or_a_higher_floor_is_found(file, source):
+    assert violations(PACKAGE / file, source)
+
+
+@pytest.mark.parametrize('file, source', [
+    ('functional/ranking.py', 'import torch.nn.functional\nimport math'),
+    ('state/memory.py', 'from .collectives import Collectives'),
+    ('models/losses/rambo_loss.py', 'from ...functional import ranking'),
+    ('models/losses/rambo_loss.py', 'from mmrank import functional as F'),
+    ('engine/launch.py', 'from ..models import heads')])
+def test_an_import_from_below_is_fine(file, source):
+    assert violations(PACKAGE / file, source) == []
