@@ -79,7 +79,7 @@ class AdaSample(nn.Module):
                  momentum: float = 0.9,
                  min_distance: float = 1e-2,
                  seed: int = 0,
-                 chunk_size: int = 4096) -> None:
+                 chunk_size: int = 1024) -> None:
         super().__init__()
         if not float(lambda_val) >= 0:
             raise ValueError(f'lambda_val must be >= 0, but got '

@@ -116,7 +116,7 @@ class DescriptorLearner(BaseModel):
                  sampler: dict | None = None,
                  symmetries: bool = False,
                  data_preprocessor: dict | None = None,
-                 chunk_size: int = 4096,
+                 chunk_size: int = 1024,
                  init_cfg: dict | None = None) -> None:
         if data_preprocessor is None:
             data_preprocessor = dict(type='mmrank.PatchDataPreprocessor')
@@ -133,7 +133,7 @@ class DescriptorLearner(BaseModel):
 
     def forward(self,
                 inputs: Tensor | list[Tensor],
-                data_samples: list[dict] | None = None,
+                data_samples: dict | list[dict] | None = None,
                 mode: str = 'tensor') -> Tensor | dict | list[dict]:
         """``loss`` -> losses, ``predict`` -> data samples, ``tensor`` ->
         descriptors."""
@@ -150,9 +150,11 @@ class DescriptorLearner(BaseModel):
         """Patches (N, 1, H, W) of any grey range to descriptors (N, D)."""
         return self.backbone(self.data_preprocessor.normalize(patches))
 
-    def loss(self, inputs: Tensor, data_samples: list[dict]) -> dict:
+    def loss(self, inputs: Tensor,
+             data_samples: dict | list[dict]) -> dict:
         """The loss of one batch of classes, (n, k, 1, S, S)."""
-        indices, labels, valid = _targets(data_samples, inputs.device)
+        indices, labels, valid = _targets(
+            _rows(data_samples), inputs.device)
         with evaluating(self.backbone):
             seen = self.sampler.descriptors(inputs, indices, self.describe)
         chosen = self.sampler(seen, valid)
@@ -168,7 +170,7 @@ class DescriptorLearner(BaseModel):
 
     @torch.no_grad()
     def predict(self, inputs: list[Tensor],
-                data_samples: list[dict]) -> list[dict]:
+                data_samples: dict | list[dict]) -> list[dict]:
         """Descriptors of each input's patches."""
         counts = [len(patches) for patches in inputs]
         patches = torch.cat(list(inputs))
@@ -177,7 +179,7 @@ class DescriptorLearner(BaseModel):
         ]).split(counts)
         return [
             dict(sample, descriptors=row)
-            for sample, row in zip(data_samples, rows)
+            for sample, row in zip(_rows(data_samples), rows)
         ]
 
     def _pairs(self, inputs: Tensor, chosen: tuple) -> Tensor:
@@ -188,6 +190,14 @@ class DescriptorLearner(BaseModel):
         if self.symmetries:
             patches = turn_patches(patches, chosen.symmetry.repeat(2))
         return patches
+
+
+def _rows(data_samples: dict | list[dict]) -> list[dict]:
+    """One dict a sample; ``pseudo_collate`` makes a dict of lists."""
+    if not isinstance(data_samples, dict):
+        return data_samples
+    columns = data_samples.values()
+    return [dict(zip(data_samples, row)) for row in zip(*columns)]
 
 
 def _targets(data_samples: list[dict],

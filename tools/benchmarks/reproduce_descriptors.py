@@ -1,0 +1,240 @@
+"""AdaSample's Tables 2 and 3 in small, on PhotoPatches.
+
+    python tools/benchmarks/reproduce_descriptors.py data/photo_patches
+
+Table 2: lambda in {0, 1, 2, 5, 10, 20, inf}, angular (AHT) and Euclidean (HT)
+hinge triplets, one seed. Table 3: HardNet (lambda 0) against AdaSample
+(lambda 10), five seeds, one-sided Mann-Whitney test. Every cell is a row of
+OUT.csv with its command, seed, commit, hardware and date; cells that are
+there already are not run again, so an interrupted run goes on.
+"""
+
+import argparse
+import csv
+import datetime
+import os
+import platform
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+if __package__ is None:  # a checkout, not installed
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from mmrank.datasets import HPatchesDataset, PhotoTourDataset
+from mmrank.datasets.photo_patches import write_photo_patches
+from mmrank.datasets.samplers import DistinctClassSampler
+from mmrank.engine.hooks.descriptor_bank_hook import describe_classes
+from mmrank.evaluation.metrics import HPatchesMetric, PatchVerificationMetric
+from mmrank.registry import MODELS
+
+LAMBDAS = (0., 1., 2., 5., 10., 20., float('inf'))
+LOSSES = dict(AHT='angular', HT='euclidean')
+SCORES = ('FPR95', 'verification', 'matching', 'retrieval')
+SETTINGS = ('steps', 'batch', 'width', 'keypoints')
+COLUMNS = ('lambda', 'loss', 'seed', *SETTINGS, *SCORES, 'seconds', 'command',
+           'commit', 'hardware', 'torch', 'date')
+
+
+def cells(seeds: int) -> list[tuple[float, str, int]]:
+    """Table 3's first: with them alone the main claim is judged."""
+    rows = [(value, 'AHT', seed) for seed in range(seeds)
+            for value in (0., 10.)]
+    grid = [(value, loss, 0) for loss in LOSSES for value in LAMBDAS]
+    return rows + [cell for cell in grid if cell not in rows]
+
+
+def build(value: float, loss: str, width: int, seed: int) -> torch.nn.Module:
+    return MODELS.build(
+        dict(
+            type='mmrank.DescriptorLearner',
+            backbone=dict(type='mmrank.L2Net',
+                          widths=(width, 2 * width, 4 * width)),
+            loss=dict(type='mmrank.HingeTripletLoss', distance=LOSSES[loss]),
+            sampler=dict(type='mmrank.AdaSample', lambda_val=value,
+                         mode='bank', seed=seed)))
+
+
+def train(model: torch.nn.Module, dataset: PhotoTourDataset,
+          args: argparse.Namespace, seed: int) -> None:
+    """SGD, the learning rate falling linearly; the bank every 40 steps."""
+    peak = 10 * args.batch / 1024
+    optimizer = torch.optim.SGD(model.parameters(), peak, momentum=.5,
+                                weight_decay=1e-4)
+    sampler = DistinctClassSampler(dataset, args.batch,
+                                   args.steps * args.batch, seed)
+    order = np.array(list(sampler)).reshape(args.steps, args.batch)
+    model.train()
+    for step, batch in enumerate(order):
+        if step % 40 == 0 and model.sampler.needs_descriptors:
+            model.sampler.set_bank(describe_classes(model, dataset, 32))
+        for group in optimizer.param_groups:
+            group['lr'] = peak * (1 - step / args.steps)
+        items = [dataset[i] for i in batch]
+        data = model.data_preprocessor(
+            dict(inputs=[item['inputs'] for item in items],
+                 data_samples=[item['data_samples'] for item in items]),
+            training=True)
+        optimizer.zero_grad()
+        model(**data, mode='loss')['loss'].backward()
+        optimizer.step()
+
+
+def predict(model: torch.nn.Module, dataset: torch.utils.data.Dataset,
+            metric: object) -> dict:
+    """The metric over the data set, by its own methods."""
+    metric.dataset_meta = dataset.metainfo
+    for start in range(0, len(dataset), 128):
+        items = [dataset[i] for i in
+                 range(start, min(start + 128, len(dataset)))]
+        metric.process({}, model([item['inputs'] for item in items],
+                                 [item['data_samples'] for item in items],
+                                 mode='predict'))
+    return metric.compute_metrics(metric.results)
+
+
+def run(value: float, loss: str, seed: int, args: argparse.Namespace,
+        data: Path) -> dict:
+    start = time.time()
+    torch.manual_seed(seed)
+    model = build(value, loss, args.width, seed)
+    model.chunk_size = 256
+    train(model, PhotoTourDataset(data / 'phototour', 'photos_train'), args,
+          seed)
+    model.eval()
+    pairs = PhotoTourDataset(data / 'phototour', 'photos_test', test_mode=True)
+    scores = predict(model, pairs, PatchVerificationMetric())
+    scores |= predict(
+        model, HPatchesDataset(data / 'hpatches', 'a', test_mode=True),
+        HPatchesMetric())
+    return dict(
+        {name: f'{scores[name]:.3f}' for name in SCORES},
+        seconds=f'{time.time() - start:.1f}')
+
+
+def provenance() -> dict:
+    commit = subprocess.run(['git', 'rev-parse', '--short', 'HEAD'],
+                            capture_output=True, text=True).stdout.strip()
+    return dict(
+        command='python ' + ' '.join(
+            ['tools/benchmarks/reproduce_descriptors.py', *sys.argv[1:]]),
+        commit=commit or 'unknown',
+        hardware=f'{os.cpu_count()} x {platform.machine()} CPU, '
+        f'{torch.get_num_threads()} thread(s)',
+        torch=torch.__version__,
+        date=datetime.date.today().isoformat())
+
+
+def read(path: Path, args: argparse.Namespace) -> dict:
+    """Cell to row, of the same settings."""
+    if not path.is_file():
+        return {}
+    with open(path, newline='') as file:
+        rows = [row for row in csv.DictReader(file)
+                if all(row[k] == str(getattr(args, k)) for k in SETTINGS)]
+    return {(float(row['lambda']), row['loss'], int(row['seed'])): row
+            for row in rows}
+
+
+def append(path: Path, row: dict) -> None:
+    new = not path.is_file()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, 'a', newline='') as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator='\n')
+        if new:
+            writer.writeheader()
+        writer.writerow(row)
+
+
+def report(done: dict) -> str:
+    """Both tables, from the cells there are."""
+    lines = ['Table 2 (seed 0)', '| lambda | loss | ' + ' | '.join(SCORES)
+             + ' |', '|---|---|' + '---|' * len(SCORES)]
+    for loss in LOSSES:
+        for value in LAMBDAS:
+            row = done.get((value, loss, 0))
+            if row:
+                lines.append(f'| {value:g} | {loss} | ' + ' | '.join(
+                    row[name] for name in SCORES) + ' |')
+    lines += ['', 'Table 3 (AHT; p: one-sided Mann-Whitney)',
+              '| score | HardNet (lambda 0) | AdaSample (lambda 10) | seeds '
+              '| p |', '|---|---|---|---|---|']
+    lines += [_compare(done, name) for name in SCORES]
+    return '\n'.join(lines)
+
+
+def _compare(done: dict, name: str) -> str:
+    from scipy.stats import mannwhitneyu
+    sides = [[float(row[name]) for (value, loss, _), row in done.items()
+              if value == wanted and loss == 'AHT'] for wanted in (0., 10.)]
+    if min(map(len, sides)) < 2:
+        return f'| {name} | - | - | {len(sides[0])} | - |'
+    better = 'less' if name == 'FPR95' else 'greater'
+    p = mannwhitneyu(sides[1], sides[0], alternative=better).pvalue
+    text = [f'{np.mean(s):.2f} ± {np.std(s, ddof=1):.2f}' for s in sides]
+    return (f'| {name} | {text[0]} | {text[1]} | {len(sides[0])}, '
+            f'{len(sides[1])} | {p:.3f} |')
+
+
+def plot(done: dict, path: Path) -> None:
+    import matplotlib
+    matplotlib.use('svg')
+    from matplotlib import pyplot
+    figure, axes = pyplot.subplots(1, 4, figsize=(14, 3.2))
+    for axis, name in zip(axes, SCORES):
+        for loss in LOSSES:
+            rows = [done.get((value, loss, 0)) for value in LAMBDAS]
+            places = [i for i, row in enumerate(rows) if row]
+            axis.plot(places, [float(rows[i][name]) for i in places], 'o-',
+                      label=loss)
+        axis.set_xticks(range(len(LAMBDAS)),
+                        [f'{value:g}' for value in LAMBDAS])
+        axis.set(title=name, xlabel='lambda', ylabel='%')
+    axes[0].legend()
+    figure.tight_layout()
+    figure.savefig(path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument('data', type=Path, help='written where missing')
+    parser.add_argument('--out', type=Path,
+                        default=Path('docs/benchmarks/descriptors'),
+                        help='OUT.csv, OUT.md and OUT.svg')
+    parser.add_argument('--steps', type=int, default=120)
+    parser.add_argument('--batch', type=int, default=64)
+    parser.add_argument('--width', type=int, default=8,
+                        help="L2-Net's first layer; the paper's is 32")
+    parser.add_argument('--keypoints', type=int, default=80)
+    parser.add_argument('--seeds', type=int, default=5)
+    parser.add_argument('--max-cells', type=int, default=None,
+                        help='stop after so many new cells')
+    args = parser.parse_args()
+    if not args.data.exists():
+        write_photo_patches(str(args.data),
+                            keypoints_per_photo=args.keypoints)
+    table = args.out.with_suffix('.csv')
+    left = [cell for cell in cells(args.seeds)
+            if cell not in read(table, args)][:args.max_cells]
+    for value, loss, seed in left:
+        scores = run(value, loss, seed, args, args.data)
+        append(table, {
+            'lambda': value, 'loss': loss, 'seed': seed, **scores,
+            **{k: getattr(args, k) for k in SETTINGS}, **provenance()})
+        print(value, loss, seed, scores, flush=True)
+    done = read(table, args)
+    text = report(done)
+    args.out.with_suffix('.md').write_text(
+        f'# Descriptors on PhotoPatches\n\nGenerated from {table.name}, '
+        f'whose rows carry command, commit, hardware and date.\n\n{text}\n')
+    plot(done, args.out.with_suffix('.svg'))
+    print(text)
+
+
+if __name__ == '__main__':
+    main()
