@@ -216,9 +216,10 @@ class ProxyISALoss(nn.Module):
         in_batch[labels] = True
         rows = in_batch[self.queue.labels].nonzero().squeeze(1)
         classes = self.queue.labels[rows]
-        cosines = torch.einsum(
-            'md,md->m', self.queue.embeddings[rows],
-            F.normalize(proxies.detach().float())[classes])
+        with torch.autocast(proxies.device.type, enabled=False):
+            cosines = torch.einsum(
+                'md,md->m', self.queue.embeddings[rows],
+                F.normalize(proxies.detach().float())[classes])
         total = torch.zeros_like(self.learned).index_add_(0, classes, cosines)
         members = torch.zeros_like(self.counts).index_add_(
             0, classes, torch.ones_like(classes))
