@@ -125,7 +125,7 @@ def test_warm_up_leaves_no_hook_behind(tmp_path):
 def test_a_single_parameter_may_be_what_learns(by_prefix, tmp_path):
     _, states = train(tmp_path, HeadWarmupHook(1, by_prefix), max_epochs=1)
     assert moved(*states) - {'backbone.bn'} == {'head'}
-    assert torch.equal(states[0]['head.fc.weight'], states[1]['head.fc.weight'])
+    assert torch.equal(*[state['head.fc.weight'] for state in states])
 
 
 def test_a_prefix_that_fits_nothing_is_refused(tmp_path):

@@ -14,8 +14,8 @@ from mmrank.models.losses import ProxyISALoss
 class SlowProxyISA:
     """The published procedure with dicts, lists and loops."""
 
-    def __init__(self, num_classes, size, k=.9, V=100., tau=1.5, h=.15,
-                 lam=.1, alpha=32., delta=.1, queue_start=2,
+    def __init__(self, num_classes, size, V, k=.9, tau=1.5,  # noqa: N803
+                 h=.15, lam=.1, alpha=32., delta=.1, queue_start=2,
                  weighting_start=3):
         self.n = [0] * num_classes
         self.learned = [1.] * num_classes
