@@ -1,0 +1,3 @@
+from .retrieval import RetrievalVisualizer
+
+__all__ = ['RetrievalVisualizer']

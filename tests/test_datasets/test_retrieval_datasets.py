@@ -15,8 +15,8 @@ from mmrank.datasets import (
     InShopDataset,
     LoadImage,
     StanfordOnlineProductsDataset,
+    glyphs,
 )
-from mmrank.datasets import glyphs
 from mmrank.datasets.samplers import labels_of
 from mmrank.registry import DATASETS, TRANSFORMS
 

@@ -4,6 +4,7 @@ from .descriptor_bank_hook import DescriptorBankHook
 from .embedding_statistics_hook import EmbeddingStatisticsHook
 from .frozen_bn_hook import FrozenBNHook
 from .head_warmup_hook import HeadWarmupHook
+from .retrieval_visualization_hook import RetrievalVisualizationHook
 from .score_calibration_hook import ScoreCalibrationHook
 from .seed_by_iteration_hook import SeedByIterationHook
 
@@ -14,6 +15,7 @@ __all__ = [
     'EmbeddingStatisticsHook',
     'FrozenBNHook',
     'HeadWarmupHook',
+    'RetrievalVisualizationHook',
     'ScoreCalibrationHook',
     'SeedByIterationHook',
 ]

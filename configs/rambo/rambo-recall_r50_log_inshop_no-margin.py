@@ -1,0 +1,2 @@
+_base_ = './rambo-recall_r50_log_inshop.py'
+model = dict(head=dict(loss=dict(margin=0.)))
