@@ -15,8 +15,8 @@ from mmengine.config import Config
 from mmengine.logging import HistoryBuffer
 from mmengine.utils import digit_version
 
-from mmrank.engine import launch
 from mmrank.checkpoint import is_readable, loading_safely
+from mmrank.engine import launch
 
 from ..toy import CONFIG
 
