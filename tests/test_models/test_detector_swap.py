@@ -59,8 +59,9 @@ def model_config(path, num_classes=C):
     register_all_modules(init_default_scope=True)
     if path not in _cache:
         _cache[path] = Config.fromfile(_mmdet_config(path)).model
-    # these two build their positional encodings for a width of 256
-    fixed = 'conditional_detr' in path or 'twostage' in path
+    # these build their positional encodings for a width of 256
+    fixed = path.startswith('conditional') or 'twostage' in path \
+        or path.startswith('dino')
     return tiny(copy.deepcopy(_cache[path]), num_classes,
                 256 if fixed else 32)
 

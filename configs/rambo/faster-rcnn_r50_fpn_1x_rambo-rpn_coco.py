@@ -1,0 +1,17 @@
+# Faster R-CNN on COCO whose proposals' objectness is ranked as well.
+# The loss's parameters are the paper's for Pascal VOC, the schedule and the
+# learning rate are the detector's own; nothing here is tuned on COCO.
+_base_ = './faster-rcnn_r50_fpn_1x_rambo_coco.py'
+model = dict(
+    rpn_head=dict(
+        type='mmrank.RankRPNHead',
+        loss_cls=dict(
+            _delete_=True,
+            type='mmrank.RaMBOLoss',
+            use_sigmoid=True,
+            memory_batches=0,
+            margin=0.15,
+            lambda_val=0.5,
+            map_weight=2.0,
+            cross_class_weight=1.0,
+            loss_weight=1.0)))

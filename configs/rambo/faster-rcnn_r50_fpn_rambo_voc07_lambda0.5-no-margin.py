@@ -1,0 +1,4 @@
+# The paper's Table 8, VOC 07, R50: lambda 0.5, no margin (published: 74.6)
+_base_ = './faster-rcnn_r50_fpn_rambo_voc07.py'
+model = dict(
+    roi_head=dict(bbox_head=dict(loss_cls=dict(margin=0.0))))

@@ -1,0 +1,390 @@
+"""Cross-entropy against RaMBO on DigitsOnPhotos, with equal budgets.
+
+Every cell is one training of a small Faster R-CNN, one line of the CSV file.
+First the learning rates of cross-entropy and of RaMBO are tuned alike on the
+validation split; then every method is trained with the tuned rate from five
+seeds and measured on the test split: cross-entropy, RaMBO as in the paper,
+the ablations of its Table 8 (lambda, margin) and the memory tau 0, 3 and 7.
+A run goes on where the file ends, so it can be interrupted between cells.
+
+    python tools/benchmarks/reproduce_detection.py
+    python tools/benchmarks/reproduce_detection.py --list
+    python tools/benchmarks/reproduce_detection.py --cell test/ce/seed0
+    python tools/benchmarks/reproduce_detection.py --report
+
+The report fills the table in configs/rambo/README.md and draws the plot.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import csv
+import importlib.util
+import logging
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+os.environ.setdefault('OMP_NUM_THREADS', '1')
+ROOT = Path(__file__).resolve().parents[2]
+if importlib.util.find_spec('mmrank') is None:
+    sys.path.insert(0, str(ROOT))
+
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+
+from mmrank import config_path  # noqa: E402
+
+STEPS, BATCH = 420, 8
+SEEDS, TUNE_SEED = range(5), 100
+LRS = (5e-4, 1e-3, 2e-3, 4e-3)
+COLUMNS = ('cell', 'stage', 'method', 'lr', 'seed', 'AP50', 'loss',
+           'seconds', 'steps', 'commit', 'hardware', 'torch', 'date',
+           'command')
+README_TABLE = ('<!-- digits table: by reproduce_detection.py --report -->',
+                '<!-- end of digits table -->')
+# method -> its name in the table, the changes of RaMBO's parameters;
+# None stands for cross-entropy
+METHODS: dict[str, tuple[str, dict | None]] = {
+    'ce': ('Cross-entropy', None),
+    'rambo': ('RaMBO, λ 0.5, margin, τ 7', {}),
+    'rambo-no-margin': ('RaMBO, λ 0.5, no margin, τ 7', dict(margin=0.)),
+    'rambo-lambda0.1': ('RaMBO, λ 0.1, margin, τ 7', dict(lambda_val=.1)),
+    'rambo-lambda2.5': ('RaMBO, λ 2.5, margin, τ 7', dict(lambda_val=2.5)),
+    'rambo-tau0': ('RaMBO, λ 0.5, margin, τ 0', dict(memory_batches=0)),
+    'rambo-tau3': ('RaMBO, λ 0.5, margin, τ 3', dict(memory_batches=3)),
+}
+# the paper's Table 8: AP50 on VOC 07
+PUBLISHED = {'ce': 74.2, 'rambo': 75.7, 'rambo-no-margin': 74.6,
+             'rambo-lambda0.1': 75.2, 'rambo-lambda2.5': 74.3}
+
+
+class Cell(NamedTuple):
+    """One training."""
+    stage: str
+    method: str
+    lr: float | None
+    seed: int
+
+    @property
+    def name(self) -> str:
+        if self.stage == 'tune':
+            return f'tune/{self.method}/lr{self.lr:g}'
+        return f'test/{self.method}/seed{self.seed}'
+
+
+CELLS = [
+    Cell('tune', method, lr, TUNE_SEED) for method in ('ce', 'rambo')
+    for lr in LRS
+]
+# seed by seed, so that an interrupted run compares all methods
+CELLS += [
+    Cell('test', method, None, seed) for seed in SEEDS for method in METHODS
+]
+
+
+def tuned_lr(method: str, rows: list[dict]) -> float:
+    """The learning rate that did best on the validation split.
+
+    The ablations are run with that of RaMBO, as the paper's were.
+    """
+    family = 'ce' if method == 'ce' else 'rambo'
+    found = {row['lr']: row['AP50'] for row in rows
+             if row['stage'] == 'tune' and row['method'] == family}
+    missing = [lr for lr in LRS if lr not in found]
+    if missing:
+        cells = [Cell('tune', family, lr, TUNE_SEED).name for lr in missing]
+        raise ValueError(f'first tune the learning rate: {cells}')
+    return max(found, key=lambda lr: found[lr])
+
+
+def configure(cell: Cell, lr: float, data: Path, work_dir: str):
+    """The digits config of mmrank in a width and length for a minute or two.
+
+    Both methods get the same network, data order, schedule and number of
+    steps, and neither has its detections cut off by a score.
+    """
+    from mmengine.config import Config
+    changes = METHODS[cell.method][1]
+    kind = 'ce' if changes is None else 'rambo'
+    cfg = Config.fromfile(
+        config_path(f'rambo/faster-rcnn_r18_fpn_{kind}_digits.py'))
+    model = cfg.model
+    model.backbone.base_channels = 16
+    model.neck.update(in_channels=[16, 32, 64], out_channels=32)
+    model.rpn_head.update(in_channels=32, feat_channels=32)
+    model.roi_head.bbox_roi_extractor.out_channels = 32
+    head = model.roi_head.bbox_head
+    head.update(in_channels=32, fc_out_channels=128)
+    head.loss_cls.update(changes or {})
+    model.train_cfg.rcnn.sampler.num = 64
+    model.test_cfg.rcnn.score_thr = 0.0
+    for split in ('train', 'val', 'test'):
+        loader = cfg[f'{split}_dataloader']
+        loader.update(num_workers=0, persistent_workers=False)
+        loader.dataset.data_root = f'{data}/'
+    cfg.train_dataloader.batch_size = BATCH
+    cfg.train_dataloader.sampler = dict(type='InfiniteSampler', shuffle=True)
+    cfg.train_cfg = dict(
+        type='IterBasedTrainLoop', max_iters=STEPS, val_interval=10 * STEPS)
+    cfg.optim_wrapper.optimizer.lr = lr
+    cfg.param_scheduler = [
+        dict(type='LinearLR', start_factor=0.1, by_epoch=False, begin=0,
+             end=50),
+        dict(type='CosineAnnealingLR', by_epoch=False, begin=0, end=STEPS,
+             T_max=STEPS, eta_min_ratio=0.01),
+    ]
+    cfg.default_hooks.update(
+        checkpoint=None, logger=dict(type='LoggerHook', interval=50))
+    if cell.stage == 'tune':
+        cfg.test_dataloader = cfg.val_dataloader
+    cfg.val_cfg = cfg.val_dataloader = cfg.val_evaluator = None
+    cfg.test_evaluator = dict(type='VOCMetric', metric='mAP',
+                              eval_mode='area')
+    cfg.randomness = dict(seed=cell.seed)
+    cfg.log_level = 'WARNING'
+    cfg.work_dir = work_dir
+    return cfg
+
+
+def train_and_test(cell: Cell, lr: float, data: Path) -> dict[str, float]:
+    """AP50 of the trained detector, and its last classification loss."""
+    from mmengine.logging import MessageHub
+    from mmengine.runner import Runner
+    logging.disable(logging.INFO)
+    warnings.simplefilter('ignore')
+    with tempfile.TemporaryDirectory() as work_dir:
+        runner = Runner.from_cfg(configure(cell, lr, data, work_dir))
+        runner.train()
+        history = MessageHub.get_current_instance().get_scalar(
+            'train/loss_cls')
+        loss = float(np.mean(history.data[0][-50:]))
+        figures = runner.test()
+    value = next(figures[name] for name in figures if name.endswith('AP50'))
+    return dict(AP50=float(value), loss=loss)
+
+
+def read(path: Path) -> list[dict]:
+    """The finished cells."""
+    if not path.exists():
+        return []
+    with open(path, newline='', encoding='utf-8') as file:
+        rows = list(csv.DictReader(file))
+    for row in rows:
+        for name in ('lr', 'AP50', 'loss', 'seconds'):
+            row[name] = float(row[name])
+        row['seed'] = int(row['seed'])
+    return rows
+
+
+def append(path: Path, row: dict) -> None:
+    """Write one finished cell."""
+    new = not path.exists()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, 'a', newline='', encoding='utf-8') as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator='\n')
+        if new:
+            writer.writeheader()
+        writer.writerow(row)
+
+
+@contextlib.contextmanager
+def turn(path: str | None) -> Iterator[None]:
+    """Jobs that name one lock file take turns on a small machine."""
+    if path is None:
+        yield
+        return
+    import fcntl
+    with open(path, 'w') as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def circumstances() -> dict[str, str]:
+    """Where a figure comes from."""
+    commit = subprocess.run(
+        ['git', 'rev-parse', '--short', 'HEAD'], cwd=ROOT, text=True,
+        capture_output=True).stdout.strip()
+    processor = platform.processor() or platform.machine()
+    with contextlib.suppress(OSError, StopIteration):
+        lines = Path('/proc/cpuinfo').read_text().splitlines()
+        processor = next(line.split(':')[1].strip() for line in lines
+                         if line.startswith('model name'))
+    return dict(
+        commit=commit,
+        hardware=f'{processor}, {torch.get_num_threads()} thread',
+        torch=torch.__version__,
+        date=time.strftime('%Y-%m-%d'),
+        command='python tools/benchmarks/reproduce_detection.py')
+
+
+def run_cell(name: str, path: Path, data: Path, lock: str | None) -> None:
+    """Do one cell, unless it is done."""
+    cell = next((cell for cell in CELLS if cell.name == name), None)
+    if cell is None:
+        raise ValueError(f'no cell is named {name!r}; --list names them all')
+    rows = read(path)
+    if any(row['cell'] == name for row in rows):
+        print(f'{name}: done before')
+        return
+    lr = cell.lr if cell.lr is not None else tuned_lr(cell.method, rows)
+    with turn(lock):
+        start = time.time()
+        found = train_and_test(cell, lr, data)
+        seconds = time.time() - start
+    append(path, {
+        **circumstances(), 'cell': name, 'stage': cell.stage,
+        'method': cell.method, 'lr': f'{lr:g}', 'seed': cell.seed,
+        'AP50': f'{found["AP50"]:.5f}', 'loss': f'{found["loss"]:.5f}',
+        'seconds': f'{seconds:.1f}', 'steps': STEPS})
+    print(f'{name}: lr {lr:g}, AP50 {found["AP50"]:.4f}, {seconds:.0f} s',
+          flush=True)
+
+
+def run(path: Path, data: Path, most: int | None, lock: str | None) -> None:
+    """Do what is missing, at most ``most`` cells, each in a fresh process."""
+    done = {row['cell'] for row in read(path)}
+    todo = [cell.name for cell in CELLS if cell.name not in done]
+    for name in todo[:most]:
+        command = [sys.executable, __file__, '--cell', name, '--csv',
+                   str(path), '--data', str(data)]
+        subprocess.run(command + (['--lock', lock] if lock else []),
+                       check=True)
+
+
+def by_method(rows: list[dict]) -> dict[str, list[float]]:
+    """AP50 on the test split of every method that has any."""
+    found: dict[str, list[float]] = {}
+    for method in METHODS:
+        values = [row['AP50'] for row in rows
+                  if row['stage'] == 'test' and row['method'] == method]
+        if values:
+            found[method] = values
+    return found
+
+
+def table(rows: list[dict]) -> str:
+    """The results in Markdown, with the Mann-Whitney test."""
+    from scipy.stats import mannwhitneyu
+    found = by_method(rows)
+    lines = ['| Method | AP50, DigitsOnPhotos | seeds | lr | p, against '
+             'cross-entropy | AP50, VOC 07, as published |',
+             '|---|---|---|---|---|---|']
+    for method, values in found.items():
+        lr = next(row['lr'] for row in rows if row['stage'] == 'test'
+                  and row['method'] == method)
+        p = '' if method == 'ce' or 'ce' not in found else \
+            f'{mannwhitneyu(values, found["ce"]).pvalue:.4f}'
+        lines.append(
+            f'| {METHODS[method][0]} | {spread(values)} | {len(values)} | '
+            f'{lr:g} | {p} | {PUBLISHED.get(method, "")} |')
+    last = rows[-1]
+    lines += [
+        '', f'In percent, mean ± standard deviation over seeds; {STEPS} steps '
+        f'of {BATCH} images from scratch; p is that of the two-sided '
+        f'Mann-Whitney test. Made by `{last["command"]}`, commit '
+        f'{last["commit"]}, {last["date"]}, {last["hardware"]}, torch '
+        f'{last["torch"]}. The last column stands in the paper\'s Table 8.',
+        '', 'The search for the learning rate, AP50 on the validation split:',
+        '', '| | ' + ' | '.join(f'{lr:g}' for lr in LRS) + ' |',
+        '|---' * (len(LRS) + 1) + '|']
+    for method in ('ce', 'rambo'):
+        values = {row['lr']: f'{100 * row["AP50"]:.2f}' for row in rows
+                  if row['stage'] == 'tune' and row['method'] == method}
+        lines.append(f'| {METHODS[method][0]} | ' + ' | '.join(
+            values.get(lr, '') for lr in LRS) + ' |')
+    return '\n'.join(lines)
+
+
+def spread(values: list[float]) -> str:
+    """Mean and standard deviation, in percent."""
+    deviation = np.std(values, ddof=1) if len(values) > 1 else 0.
+    return f'{100 * np.mean(values):.2f} ± {100 * deviation:.2f}'
+
+
+def plot(rows: list[dict], path: Path) -> None:
+    """Every seed's AP50 as a point, the mean as a bar."""
+    import matplotlib
+    matplotlib.use('Agg')
+    from matplotlib import pyplot
+    found = by_method(rows)
+    figure, axes = pyplot.subplots(figsize=(7, 0.4 * len(found) + 1))
+    for height, values in enumerate(found.values()):
+        axes.barh(height, 100 * np.mean(values), color='lightsteelblue')
+        axes.plot([100 * v for v in values], [height] * len(values), 'k.')
+    axes.set_yticks(range(len(found)),
+                    [METHODS[method][0] for method in found])
+    axes.invert_yaxis()
+    lowest = min(min(values) for values in found.values())
+    axes.set_xlim(left=max(0., 100 * lowest - 5))
+    axes.set_xlabel('AP50 on the test split of DigitsOnPhotos, %')
+    figure.tight_layout()
+    figure.savefig(path)
+
+
+def report(path: Path) -> None:
+    """Print the table, put it into the README, and plot."""
+    rows = read(path)
+    if not by_method(rows):
+        raise ValueError(f'{path} holds no finished cell of the test stage')
+    text = table(rows)
+    print(text)
+    plot(rows, path.with_suffix('.svg'))
+    start, end = README_TABLE
+    readme = ROOT / 'configs' / 'rambo' / 'README.md'
+    content = readme.read_text(encoding='utf-8') if readme.exists() else ''
+    if start in content and end in content:
+        before, rest = content.split(start, 1)
+        after = rest.split(end, 1)[1]
+        readme.write_text(
+            f'{before}{start}\n{text}\n{end}{after}', encoding='utf-8')
+
+
+def ensure_data(data: Path) -> None:
+    from mmrank.datasets.digits_on_photos import (
+        DigitsOnPhotosOptions,
+        make_digits_on_photos,
+    )
+    if not (data / 'VOC2007').exists():
+        make_digits_on_photos(data, DigitsOnPhotosOptions())
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
+    parser.add_argument('--csv', type=Path, default=ROOT / 'docs' /
+                        'benchmarks' / 'reproduce_detection.csv')
+    parser.add_argument('--data', type=Path,
+                        default=ROOT / 'data' / 'digits_on_photos')
+    parser.add_argument('--cell', metavar='NAME', help='do this cell only')
+    parser.add_argument('--max-cells', type=int)
+    parser.add_argument('--lock', help='hold this file during a cell')
+    parser.add_argument('--list', action='store_true', help='name the cells')
+    parser.add_argument('--report', action='store_true')
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    try:
+        if args.list:
+            print('\n'.join(cell.name for cell in CELLS))
+        elif args.report:
+            report(args.csv)
+        else:
+            ensure_data(args.data)
+            if args.cell:
+                run_cell(args.cell, args.csv, args.data, args.lock)
+            else:
+                run(args.csv, args.data, args.max_cells, args.lock)
+    except ValueError as error:
+        sys.exit(f'error: {error}')
+
+
+if __name__ == '__main__':
+    main()
