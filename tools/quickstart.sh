@@ -54,13 +54,41 @@ detection() {
 }
 
 retrieval() {
-    echo "the retrieval job is not there yet" >&2
-    return 1
+    # rendered in memory from matplotlib's fonts: no data to make
+    embedding proxy_anchor/proxy-anchor_small_glyphs
+    if [ -n "$compare" ]; then
+        embedding proxy_anchor/proxy-nca_small_glyphs
+    fi
+}
+
+embedding() {  # config, without configs/ and .py
+    local out="$work/retrieval/${1#*/}"
+    train_once "configs/$1.py" "$out"
+    run python tools/test.py "configs/$1.py" "$(last_checkpoint "$out")" \
+        --work-dir "$out/test"
+    local picture
+    for picture in neighbours embedding; do
+        cp "$(find "$out/test" -name "${picture}_*.png" | sort | tail -n 1)" \
+            "$out/$picture.png"
+        echo "[quickstart] picture: $out/$picture.png"
+    done
 }
 
 descriptors() {
-    echo "the descriptors job is not there yet" >&2
-    return 1
+    local data=data/photo_patches configs=configs/adasample
+    local config="$configs/l2net-small_adasample_photo-patches.py"
+    local baseline="$configs/l2net-small_hardnet_photo-patches.py"
+    [ -f "$data/photo_patches.json" ] || \
+        run python tools/dataset_converters/photo_patches.py "$data"
+    train_once "$config" "$work/descriptors"
+    run python tools/test.py "$config" "$(last_checkpoint "$work/descriptors")"
+    run python tools/analysis_tools/draw_matches.py "$config" \
+        "$(last_checkpoint "$work/descriptors")" "$work/descriptors/matches.png"
+    if [ -n "$compare" ]; then
+        train_once "$baseline" "$work/descriptors_hardnet"
+        run python tools/test.py "$baseline" \
+            "$(last_checkpoint "$work/descriptors_hardnet")"
+    fi
 }
 
 "$job"

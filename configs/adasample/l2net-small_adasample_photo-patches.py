@@ -13,4 +13,5 @@ param_scheduler = [dict(type='LinearLR', start_factor=1.0, end_factor=0.01, begi
 train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=20, val_interval=20)
 val_cfg = dict(type='ValLoop')
 test_cfg = dict(type='TestLoop')
-default_hooks = dict(logger=dict(interval=20))
+custom_hooks = [dict(type='mmrank.DescriptorBankHook', interval=2)]
+default_hooks = dict(logger=dict(interval=20), checkpoint=dict(interval=5))

@@ -41,11 +41,12 @@ COLUMNS = ('lambda', 'loss', 'seed', *SETTINGS, *SCORES, 'seconds', 'command',
 
 
 def cells(seeds: int) -> list[tuple[float, str, int]]:
-    """Table 3's first: with them alone the main claim is judged."""
+    """SIFT and Table 3 first: they alone answer the main question."""
     rows = [(value, 'AHT', seed) for seed in range(seeds)
             for value in (0., 10.)]
     grid = [(value, loss, 0) for loss in LOSSES for value in LAMBDAS]
-    return rows + [cell for cell in grid if cell not in rows]
+    return [(0., 'SIFT', 0)] + rows + [cell for cell in grid
+                                       if cell not in rows]
 
 
 def build(value: float, loss: str, width: int, seed: int) -> torch.nn.Module:
@@ -57,6 +58,17 @@ def build(value: float, loss: str, width: int, seed: int) -> torch.nn.Module:
             loss=dict(type='mmrank.HingeTripletLoss', distance=LOSSES[loss]),
             sampler=dict(type='mmrank.AdaSample', lambda_val=value,
                          mode='bank', seed=seed)))
+
+
+def build_sift() -> torch.nn.Module:
+    """The reference row; nothing of it is trained."""
+    return MODELS.build(
+        dict(
+            type='mmrank.DescriptorLearner',
+            data_preprocessor=dict(type='mmrank.PatchDataPreprocessor',
+                                   patch_size=64),
+            backbone=dict(type='mmrank.SIFTPatches', patch_size=64),
+            loss=dict(type='mmrank.HingeTripletLoss')))
 
 
 def train(model: torch.nn.Module, dataset: PhotoTourDataset,
@@ -101,16 +113,19 @@ def run(value: float, loss: str, seed: int, args: argparse.Namespace,
         data: Path) -> dict:
     start = time.time()
     torch.manual_seed(seed)
-    model = build(value, loss, args.width, seed)
-    model.chunk_size = 256
-    train(model, PhotoTourDataset(data / 'phototour', 'photos_train'), args,
-          seed)
+    if loss == 'SIFT':
+        model, side = build_sift(), 64
+    else:
+        model, side = build(value, loss, args.width, seed), 32
+        train(model, PhotoTourDataset(data / 'phototour', 'photos_train'),
+              args, seed)
     model.eval()
-    pairs = PhotoTourDataset(data / 'phototour', 'photos_test', test_mode=True)
+    model.chunk_size = 256
+    test = dict(test_mode=True, patch_size=side)
+    pairs = PhotoTourDataset(data / 'phototour', 'photos_test', **test)
     scores = predict(model, pairs, PatchVerificationMetric())
-    scores |= predict(
-        model, HPatchesDataset(data / 'hpatches', 'a', test_mode=True),
-        HPatchesMetric())
+    scores |= predict(model, HPatchesDataset(data / 'hpatches', 'a', **test),
+                      HPatchesMetric())
     return dict(
         {name: f'{scores[name]:.3f}' for name in SCORES},
         seconds=f'{time.time() - start:.1f}')
@@ -154,12 +169,12 @@ def report(done: dict) -> str:
     """Both tables, from the cells there are."""
     lines = ['Table 2 (seed 0)', '| lambda | loss | ' + ' | '.join(SCORES)
              + ' |', '|---|---|' + '---|' * len(SCORES)]
-    for loss in LOSSES:
-        for value in LAMBDAS:
-            row = done.get((value, loss, 0))
-            if row:
-                lines.append(f'| {value:g} | {loss} | ' + ' | '.join(
-                    row[name] for name in SCORES) + ' |')
+    grid = [(value, loss, 0) for loss in LOSSES for value in LAMBDAS]
+    for value, loss, _ in [cell for cell in [*grid, (0., 'SIFT', 0)]
+                           if cell in done]:
+        name = '-' if loss == 'SIFT' else f'{value:g}'
+        lines.append(f'| {name} | {loss} | ' + ' | '.join(
+            done[value, loss, 0][score] for score in SCORES) + ' |')
     lines += ['', 'Table 3 (AHT; p: one-sided Mann-Whitney)',
               '| score | HardNet (lambda 0) | AdaSample (lambda 10) | seeds '
               '| p |', '|---|---|---|---|---|']

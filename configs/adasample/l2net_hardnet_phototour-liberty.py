@@ -1,0 +1,3 @@
+# HardNet+*: uniform positives, no weights
+_base_ = 'l2net_adasample_phototour-liberty.py'
+model = dict(sampler=dict(lambda_val=0))

@@ -1,0 +1,170 @@
+"""Figure 3 on PhotoPatches: is the matching distance the informativeness?
+
+    python tools/benchmarks/informativeness.py data/photo_patches
+
+For classes of patches with a random anchor, the informativeness of a positive
+is the norm of its loss's gradient by all parameters, exact and per sample
+(torch.func). The probabilities it induces within a class are compared with
+those the matching distance induces, at several moments of a short training.
+Writes OUT.csv and OUT.svg.
+"""
+
+import argparse
+import csv
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+
+if __package__ is None:  # a checkout, not installed
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from mmrank.datasets import PhotoTourDataset
+from mmrank.datasets.photo_patches import write_photo_patches
+from mmrank.functional.triplets import squared_distances
+from mmrank.registry import MODELS
+
+
+def build(width: int, loss: str, seed: int) -> nn.Module:
+    torch.manual_seed(seed)
+    return MODELS.build(
+        dict(
+            type='mmrank.DescriptorLearner',
+            backbone=dict(type='mmrank.L2Net',
+                          widths=(width, 2 * width, 4 * width)),
+            loss=dict(type='mmrank.HingeTripletLoss', distance=loss),
+            sampler=dict(type='mmrank.AdaSample', lambda_val=0)))
+
+
+def gradient_norms(net: nn.Module, triplets: Tensor, distance: str,
+                   chunk_size: int = 32) -> Tensor:
+    """The exact gradient norm of each triplet's loss.
+
+    Args:
+        triplets (Tensor): normalised patches, shape (N, 3, 1, S, S): anchor,
+            positive, negative.
+
+    Returns:
+        Tensor: shape (N,).
+    """
+    parameters = {name: p.detach() for name, p in net.named_parameters()}
+    buffers = dict(net.named_buffers())
+
+    def loss(weights: dict, patches: Tensor) -> Tensor:
+        a, p, n = functional_call(net, (weights, buffers), (patches,))
+        gap = squared_distances(a, p, distance) - \
+            squared_distances(a, n, distance)
+        return torch.relu(1 + gap)
+
+    def norm(patches: Tensor) -> Tensor:
+        gradients = grad(loss)(parameters, patches)
+        return sum(g.square().sum() for g in gradients.values()).sqrt()
+
+    return torch.cat([vmap(norm)(part) for part in triplets.split(chunk_size)])
+
+
+def measure(model: nn.Module, classes: Tensor, distance: str) -> tuple:
+    """Probabilities by informativeness and by distance, both (n, k - 1)."""
+    model.eval()
+    count, slots = classes.shape[:2]
+    patches = model.data_preprocessor.normalize(classes.flatten(0, 1))
+    with torch.no_grad():
+        rows = torch.cat([model.backbone(part)
+                          for part in patches.split(256)])
+    rows = rows.unflatten(0, (count, slots))
+    patches = patches.unflatten(0, (count, slots))
+    # slot 0 is the anchor
+    d = squared_distances(rows[:, 1:], rows[:, :1], distance).sqrt()
+    away = torch.cdist(rows[:, 0], rows[:, 0])
+    negative = away.fill_diagonal_(torch.inf).argmin(1)
+    triplets = torch.stack([
+        patches[:, :1].expand(-1, slots - 1, -1, -1, -1), patches[:, 1:],
+        patches[negative, :1].expand(-1, slots - 1, -1, -1, -1)], 2)
+    info = gradient_norms(model.backbone, triplets.flatten(0, 1), distance)
+    info = info.unflatten(0, (count, slots - 1))
+    model.train()
+    return tuple((x / x.sum(1, keepdim=True).clamp_min(1e-12)).numpy()
+                 for x in (info, d))
+
+
+def train(model: nn.Module, dataset: PhotoTourDataset, steps: int,
+          batch: int, generator: torch.Generator) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), 10 * batch / 1024,
+                                momentum=.5, weight_decay=1e-4)
+    model.train()
+    for _ in range(steps):
+        chosen = torch.randperm(len(dataset), generator=generator)[:batch]
+        items = [dataset[int(i)] for i in chosen]
+        data = model.data_preprocessor(
+            dict(inputs=[item['inputs'] for item in items],
+                 data_samples=[item['data_samples'] for item in items]),
+            training=True)
+        optimizer.zero_grad()
+        model(**data, mode='loss')['loss'].backward()
+        optimizer.step()
+
+
+def plot(last: tuple, rows: list, path: Path) -> None:
+    import matplotlib
+    matplotlib.use('svg')
+    from matplotlib import pyplot
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 3.6))
+    left.plot(last[1].ravel(), last[0].ravel(), '.', markersize=3)
+    left.set(xlabel='probability by matching distance',
+             ylabel='probability by informativeness')
+    right.plot([row['step'] for row in rows],
+               [row['pearson'] for row in rows], 'o-')
+    right.set(xlabel='training step', ylabel='Pearson correlation',
+              ylim=(0, 1))
+    figure.tight_layout()
+    figure.savefig(path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument('data', type=Path, help='written where missing')
+    parser.add_argument('--out', type=Path,
+                        default=Path('docs/benchmarks/informativeness'))
+    parser.add_argument('--distance', default='euclidean',
+                        choices=['euclidean', 'angular'])
+    parser.add_argument('--classes', type=int, default=48)
+    parser.add_argument('--steps', type=int, default=120)
+    parser.add_argument('--moments', type=int, default=5)
+    parser.add_argument('--batch', type=int, default=64)
+    parser.add_argument('--width', type=int, default=8)
+    parser.add_argument('--seed', type=int, default=0)
+    args = parser.parse_args()
+    if not args.data.exists():
+        write_photo_patches(str(args.data))
+    dataset = PhotoTourDataset(args.data / 'phototour', 'photos_train')
+    generator = torch.Generator().manual_seed(args.seed)
+    held = torch.randperm(len(dataset), generator=generator)[:args.classes]
+    # a random anchor: the slots of a class are sorted by strength
+    classes = torch.stack([
+        dataset[int(i)]['inputs'][torch.randperm(dataset.slots,
+                                                 generator=generator)]
+        for i in held])
+    model = build(args.width, args.distance, args.seed)
+    rows, last = [], None
+    marks = np.linspace(0, args.steps, args.moments).astype(int)
+    for before, step in zip([0, *marks[:-1]], marks):
+        train(model, dataset, int(step - before), args.batch, generator)
+        last = measure(model, classes, args.distance)
+        pearson = float(np.corrcoef(last[0].ravel(), last[1].ravel())[0, 1])
+        rows.append(dict(step=int(step), pearson=round(pearson, 4)))
+        print(rows[-1], flush=True)
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    with open(args.out.with_suffix('.csv'), 'w', newline='') as file:
+        writer = csv.DictWriter(file, ['step', 'pearson'],
+                                lineterminator='\n')
+        writer.writeheader()
+        writer.writerows(rows)
+    plot(last, rows, args.out.with_suffix('.svg'))
+
+
+if __name__ == '__main__':
+    main()
