@@ -158,9 +158,11 @@ def start_processes(cfg: Config) -> None:
     model for a GPU. The runner takes a group that is there already, and the
     wrapper that the config names; one of the config's own is kept.
     """
-    if cfg.launcher == 'none' or get_device() != 'cpu':
+    if get_device() != 'cpu':
         return
     _refuse_sharding(cfg)
+    if cfg.launcher == 'none':
+        return
     _read_launcher(cfg.launcher)
     _join_group(cfg)
     wrapper = dict(cfg.get('model_wrapper_cfg') or {})
@@ -212,10 +214,10 @@ def _refuse_sharding(cfg: Config) -> None:
                   or 'DeepSpeed' in name or 'Colossal' in name), None)
     if named:
         raise ValueError(
-            f'{named} shards the model over GPUs, and MMEngine puts every '
-            'shard on one; this machine has none. Leave strategy, '
-            'runner_type and model_wrapper_cfg out to train with data '
-            'parallel CPU processes.')
+            f'{named} shards the model over GPUs, of which this machine has '
+            "none: PyTorch's sharding asks for an accelerator. Leave "
+            'strategy, runner_type and model_wrapper_cfg out to train with '
+            'data parallel CPU processes.')
 
 
 def _build_runner(cfg: Config) -> Runner:

@@ -224,12 +224,14 @@ def test_launcher_without_its_variables_says_what_starts_it(monkeypatch):
         launch.start_processes(Config(dict(launcher='pytorch')))
 
 
+@pytest.mark.parametrize('launcher', ['none', 'pytorch'])
 @pytest.mark.parametrize('setting', [
     dict(runner_type='FlexibleRunner', strategy=dict(type='FSDPStrategy')),
     dict(model_wrapper_cfg=dict(type='MMFullyShardedDataParallel'))])
-def test_sharding_without_a_gpu_is_refused_with_the_reason(setting):
+def test_sharding_without_a_gpu_is_refused_with_the_reason(
+        setting, launcher):
     with pytest.raises(ValueError, match='shards the model over GPUs'):
-        launch.start_processes(Config(dict(launcher='pytorch', **setting)))
+        launch.start_processes(Config(dict(launcher=launcher, **setting)))
 
 
 def test_tool_runs_from_a_checkout_that_is_not_installed(config, tmp_path):
