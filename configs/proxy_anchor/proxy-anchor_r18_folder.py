@@ -1,6 +1,6 @@
 # Your own images, a folder a class. Tell, in a config that inherits this one
 # or by --cfg-options: the three data_root, and model.head.num_classes.
-default_scope = 'mmrank'
+_base_ = '../_base_/retrieval_runtime.py'
 
 load = dict(type='mmrank.LoadImage')
 pack = dict(type='mmrank.PackRetrievalInputs')
@@ -61,6 +61,5 @@ train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=20, val_interval=5)
 val_cfg = dict(type='ValLoop')
 test_cfg = dict(type='TestLoop')
 default_hooks = dict(
-    logger=dict(type='LoggerHook', interval=10),
-    checkpoint=dict(type='CheckpointHook', interval=5, max_keep_ckpts=1, save_best='retrieval/R@1', rule='greater'))
-randomness = dict(seed=0)
+    logger=dict(interval=10),
+    checkpoint=dict(interval=5))
