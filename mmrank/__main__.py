@@ -10,6 +10,12 @@ USAGE = """usage: python -m mmrank COMMAND ...
 
   train CONFIG [...]             trains; the flags of tools/train.py
   test CONFIG CHECKPOINT [...]   evaluates; the flags of tools/test.py
+  embed CONFIG CHECKPOINT IMAGES... --out GALLERY
+                                 embeds images into a searchable gallery
+  search CONFIG CHECKPOINT GALLERY IMAGES...
+                                 finds the most similar images
+  detect CONFIG CHECKPOINT IMAGES...
+                                 detects objects, by mmdet's inferencer
   configs                        lists the shipped configs
   config NAME                    prints the path of a shipped config
   check                          says what the environment lacks
@@ -24,6 +30,9 @@ def main(argv: list[str] | None = None) -> int:
         from .engine import launch
         getattr(launch, command)(rest)
         return 0
+    if command in ('embed', 'search', 'detect'):
+        from .apis import command_line
+        return command_line.main([command, *rest])
     if command == 'check':
         from .check import main as check
         return check()

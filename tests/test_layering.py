@@ -13,7 +13,8 @@ FLOORS = [
     {'state'},
     {'registry', 'structures', 'checkpoint'},
     {'models', 'datasets', 'evaluation'},
-    {'engine', 'visualization', 'apis'},
+    {'visualization'},
+    {'engine', 'apis'},
     {'__init__', '__main__'},
 ]
 FLOOR = {name: floor for floor, names in enumerate(FLOORS) for name in names}

@@ -17,11 +17,8 @@ from mmengine.runner import load_checkpoint
 from mmengine.utils import ProgressBar
 from torch.utils.data import DataLoader, Dataset
 
-from mmrank.engine.checkpoint import (
-    explained,
-    load_safely,
-    refuse_unreadable,
-)
+from mmrank.checkpoint import loading_safely, refuse_unreadable
+from mmrank.datasets import LoadImage
 from mmrank.registry import MODELS
 
 Image = str | os.PathLike | np.ndarray
@@ -63,6 +60,8 @@ class EmbeddingExtractor:
             device = 'cuda' if torch.cuda.is_available() else 'cpu'
         self.device = torch.device(device)
         scope = self.config.get('default_scope', 'mmrank')
+        if checkpoint is not None:
+            _forget_pretrained(self.config.model)
         with DefaultScope.overwrite_default_scope(scope):
             self.model = MODELS.build(self.config.model)
             transforms = Compose(_test_pipeline(self.config)).transforms
@@ -157,11 +156,11 @@ class EmbeddingExtractor:
         return _OneImage(self._load_image, self._prepare, channel_order)
 
     def _load(self, checkpoint: str) -> None:
-        load_safely()
         refuse_unreadable(checkpoint)
-        with explained(checkpoint):
+        with loading_safely():
+            # what does not fit is said below, in one error
             loaded = load_checkpoint(
-                self.model, checkpoint, map_location='cpu')
+                self.model, checkpoint, map_location='cpu', logger='silent')
         weights = loaded.get('state_dict', loaded)
         shapes = {
             name.removeprefix('module.'): value.shape
@@ -216,21 +215,16 @@ class _OneImage:
         self.channel_order = channel_order
 
     def __call__(self, image: Image, index: int) -> dict:
-        results: dict[str, Any] = {
-            'img_id': index, 'sample_idx': index, 'gt_label': 0}
+        # packing steps like mmdet's insist on a label; no embedding reads it
+        results: dict[str, Any] = {'sample_idx': index, 'gt_label': 0}
         if isinstance(image, np.ndarray):
-            pixels = self._pixels(image)
-            results.update(
-                img_path='',
-                img=pixels,
-                img_shape=pixels.shape[:2],
-                ori_shape=pixels.shape[:2])
+            results.update(img_path='', **self._from_array(image))
         else:
             results['img_path'] = os.fspath(image)
-            results = self._read(results)
+            results = self._from_file(results)
         return self.prepare(results)
 
-    def _read(self, results: dict) -> dict:
+    def _from_file(self, results: dict) -> dict:
         path = results['img_path']
         try:
             loaded = self.load(results)
@@ -242,15 +236,21 @@ class _OneImage:
             raise ValueError(f'{path!r} cannot be read as an image')
         return loaded
 
-    def _pixels(self, image: np.ndarray) -> np.ndarray:
-        if getattr(self.load, 'color_type', 'color') == 'grayscale':
-            return image if image.ndim == 2 else _grey(
-                image, self.channel_order)
-        if image.ndim == 2:
-            return np.repeat(image[..., None], 3, axis=-1)
-        if self.channel_order == 'rgb':
+    def _from_array(self, image: np.ndarray) -> dict:
+        ours = isinstance(self.load, LoadImage)
+        # our loader hands on RGB, mmcv's BGR
+        if image.ndim == 3 and self.channel_order != ('rgb' if ours
+                                                      else 'bgr'):
             image = image[..., ::-1]
-        return np.ascontiguousarray(image)
+        image = np.ascontiguousarray(image)
+        if ours:
+            return self.load({'img': image})
+        if getattr(self.load, 'color_type', 'color') == 'grayscale':
+            image = image if image.ndim == 2 else _grey(image)
+        elif image.ndim == 2:
+            image = np.repeat(image[..., None], 3, axis=-1)
+        return {'img': image, 'img_shape': image.shape[:2],
+                'ori_shape': image.shape[:2]}
 
 
 class _Prepared(Dataset):
@@ -267,12 +267,9 @@ class _Prepared(Dataset):
         return self.prepare(self.images[index], index)
 
 
-def _grey(image: np.ndarray, channel_order: str) -> np.ndarray:
-    # the luma weights of OpenCV, for red, green and blue
-    weights = np.array([.299, .587, .114])
-    if channel_order == 'bgr':
-        weights = weights[::-1]
-    return np.rint(image @ weights).astype(np.uint8)
+def _grey(image: np.ndarray) -> np.ndarray:
+    # the luma weights of OpenCV, for blue, green and red
+    return np.rint(image @ np.array([.114, .587, .299])).astype(np.uint8)
 
 
 def _read_config(config: str | os.PathLike | Config | dict) -> Config:
@@ -288,6 +285,17 @@ def _read_config(config: str | os.PathLike | Config | dict) -> Config:
     if 'model' not in config:
         raise ValueError('the config has no `model`')
     return config
+
+
+def _forget_pretrained(config: dict) -> None:
+    """No download of weights that the checkpoint replaces."""
+    for key, value in config.items():
+        if key == 'pretrained':
+            config[key] = False if isinstance(value, bool) else None
+        elif key == 'init_cfg':
+            config[key] = None
+        elif isinstance(value, dict):
+            _forget_pretrained(value)
 
 
 def _test_pipeline(config: Config) -> list[dict]:

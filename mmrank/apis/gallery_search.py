@@ -38,6 +38,7 @@ class SearchResult:
             gallery knows its files.
         class_names (list[list[str]], optional): Q lists of k names, where
             the gallery knows the names of its classes.
+        known_classes (tuple[str]): these names, of the whole gallery.
     """
 
     scores: np.ndarray
@@ -45,6 +46,7 @@ class SearchResult:
     labels: np.ndarray | None = None
     paths: list[list[str]] | None = None
     class_names: list[list[str]] | None = None
+    known_classes: tuple[str, ...] = ()
 
     def rows(self) -> list[list[dict[str, Any]]]:
         """A list of plain dictionaries a query, ready for JSON."""
@@ -258,7 +260,8 @@ class GallerySearch:
             names = [[self.classes[label] for label in row] for row in labels]
         if self.paths is not None:
             paths = [[self.paths[index] for index in row] for row in indices]
-        return SearchResult(scores, indices, labels, paths, names)
+        return SearchResult(scores, indices, labels, paths, names,
+                            tuple(self.classes or ()))
 
     def _nearest(self, queries: np.ndarray,
                  k: int) -> tuple[np.ndarray, np.ndarray]:

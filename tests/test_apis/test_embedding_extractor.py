@@ -13,24 +13,21 @@ model = dict(
     data_preprocessor=dict(
         type='mmengine.ImgDataPreprocessor',
         mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375],
-        bgr_to_rgb=True),
+        bgr_to_rgb=FROM_BGR),
     backbone=dict(type='TinyBackbone'),
     head=dict(
         type='mmrank.MetricLearningHead', in_channels=8, embedding_size=6,
         num_classes=NUM_CLASSES, loss=dict(type='mmrank.ProxyAnchorLoss')))
 test_pipeline = [
-    dict(type='mmcv.LoadImageFromFile'),
-    dict(type='mmcv.Resize', scale=(32, 32)),
-    dict(type='TinyPack')]
+    dict(type='LOADER'),
+    dict(type='mmrank.PackRetrievalInputs')]
 """
 
 
 @pytest.fixture(scope='module', autouse=True)
-def _parts():
-    """A backbone and a packing step that need nothing else."""
-    pytest.importorskip('mmcv')
-    from mmrank.registry import MODELS, TRANSFORMS
-    from mmrank.structures import RetrievalDataSample
+def _backbone():
+    """A backbone that needs nothing else."""
+    from mmrank.registry import MODELS
 
     class TinyBackbone(torch.nn.Sequential):
 
@@ -38,35 +35,30 @@ def _parts():
             super().__init__(
                 torch.nn.Conv2d(3, 8, 3, 2), torch.nn.BatchNorm2d(8))
 
-    class TinyPack:
-
-        def __call__(self, results):
-            image = np.ascontiguousarray(results['img'].transpose(2, 0, 1))
-            return dict(
-                inputs=torch.from_numpy(image),
-                data_samples=RetrievalDataSample(
-                    metainfo=dict(img_path=results['img_path'])))
-
     MODELS.register_module(module=TinyBackbone, force=True)
-    TRANSFORMS.register_module(module=TinyPack, force=True)
     yield
     MODELS.module_dict.pop('TinyBackbone')
-    TRANSFORMS.module_dict.pop('TinyPack')
+
+
+def _text(num_classes=3, loader='mmrank.LoadImage'):
+    text = CONFIG.replace('NUM_CLASSES', str(num_classes))
+    text = text.replace('FROM_BGR', str(loader != 'mmrank.LoadImage'))
+    return text.replace('LOADER', loader)
 
 
 @pytest.fixture
 def config(tmp_path):
     file = tmp_path / 'config.py'
-    file.write_text(CONFIG.replace('NUM_CLASSES', '3'))
+    file.write_text(_text())
     return file
 
 
 @pytest.fixture
 def images(tmp_path):
-    """Five files of different sizes, and the same pixels as arrays."""
+    """Five files, and the same pixels as arrays in the order of OpenCV."""
     pixels = [
         np.random.default_rng(seed).integers(
-            0, 256, size=(30 + seed, 50, 3)).astype(np.uint8)
+            0, 256, size=(40, 50, 3)).astype(np.uint8)
         for seed in range(5)
     ]
     paths = [str(tmp_path / f'{seed}.png') for seed in range(5)]
@@ -89,7 +81,13 @@ def _extractor(config, checkpoint=None):
     return EmbeddingExtractor(config, checkpoint, device='cpu')
 
 
-def test_paths_and_arrays_of_the_same_pixels_embed_equally(config, images):
+@pytest.mark.parametrize('loader', [
+    'mmrank.LoadImage', 'mmcv.LoadImageFromFile'])
+def test_paths_and_arrays_of_the_same_pixels_embed_equally(
+        config, images, loader):
+    if loader.startswith('mmcv'):
+        pytest.importorskip('mmcv')
+    config.write_text(_text(loader=loader))
     paths, pixels = images
     extractor = _extractor(config)
     from_paths = extractor(paths, progress=False)
@@ -128,7 +126,23 @@ def test_no_images_give_no_rows_of_the_right_width(config):
     assert extractor.embedding_dim == 6
 
 
-def test_a_grey_array_counts_as_three_equal_channels(config):
+def test_both_loaders_embed_a_file_equally(config, images):
+    pytest.importorskip('mmcv')
+    ours = _extractor(config)
+    config.write_text(_text(loader='mmcv.LoadImageFromFile'))
+    theirs = _extractor(config)
+    theirs.model.load_state_dict(ours.model.state_dict())
+    np.testing.assert_allclose(
+        theirs(images[0], progress=False), ours(images[0], progress=False),
+        atol=1e-6)
+
+
+@pytest.mark.parametrize('loader', [
+    'mmrank.LoadImage', 'mmcv.LoadImageFromFile'])
+def test_a_grey_array_counts_as_three_equal_channels(config, loader):
+    if loader.startswith('mmcv'):
+        pytest.importorskip('mmcv')
+    config.write_text(_text(loader=loader))
     grey = np.arange(900, dtype=np.uint8).reshape(30, 30)
     extractor = _extractor(config)
     np.testing.assert_array_equal(
@@ -169,9 +183,25 @@ def test_a_checkpoint_gives_the_weights_and_the_data_set_meta(
 def test_another_number_of_training_classes_is_no_obstacle(
         config, checkpoint, images):
     expected = _extractor(config, checkpoint)(images[0], progress=False)
-    config.write_text(CONFIG.replace('NUM_CLASSES', '7'))
+    config.write_text(_text(num_classes=7))
     np.testing.assert_array_equal(
         _extractor(config, checkpoint)(images[0], progress=False), expected)
+
+
+def test_pretrained_weights_are_not_fetched_beside_a_checkpoint(tmp_path):
+    pytest.importorskip('timm')
+    config = Config.fromstring(_text(), '.py')
+    config.model.backbone = dict(
+        type='mmrank.TimmBackbone', model_name='resnet10t')
+    config.model.head.in_channels = 512
+    first = EmbeddingExtractor(config, device='cpu')
+    torch.save(first.model.state_dict(), tmp_path / 'weights.pth')
+    # there is no such download, nor a network in a test
+    config.model.backbone.pretrained = True
+    config.model.backbone.pretrained_cfg_overlay = dict(
+        url='http://127.0.0.1:1/nothing', hf_hub_id=None)
+    second = EmbeddingExtractor(config, tmp_path / 'weights.pth', 'cpu')
+    assert second.model_id == first.model_id
 
 
 def test_a_checkpoint_of_another_model_is_refused(config, checkpoint):

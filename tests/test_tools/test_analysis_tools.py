@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from mmrank.apis import GallerySearch
 
@@ -150,3 +151,57 @@ def test_an_archive_without_labels_is_refused(tmp_path):
     with pytest.raises(ValueError, match='labels.*subfolders'):
         _tool('rank_histogram').main(
             [str(tmp_path / 'g.npz'), '--out', 'x.png'])
+
+
+# ---------------------------------------------------------- gallery pictures
+@pytest.fixture
+def gallery(tmp_path):
+    """Two classes of four images, in two clusters but for one image."""
+    paths = []
+    for number in range(8):
+        paths.append(str(tmp_path / f'{number}.png'))
+        Image.new('RGB', (9, 9), (30 * number, 0, 0)).save(paths[-1])
+    angles = np.array([0, .1, .2, 1.4, 1.5, 1.51, 1.52, 1.53])
+    embeddings = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    file = tmp_path / 'gallery.npz'
+    GallerySearch(embeddings, [0] * 4 + [1] * 4, paths).save(file)
+    return file
+
+
+def test_an_item_is_left_out_of_its_own_neighbours_even_among_duplicates():
+    tool = _tool('retrieval_grid')
+    for embeddings in (np.eye(5), np.ones((5, 2))):
+        found = tool.neighbours_of_all(GallerySearch(embeddings), 2)
+        assert found.shape == (5, 2)
+        assert not (found == np.arange(5)[:, None]).any()
+
+
+@pytest.mark.parametrize('flags', [[], ['--worst']])
+def test_draws_a_grid_of_neighbours(gallery, tmp_path, flags, capsys):
+    out = tmp_path / 'grid.png'
+    _tool('retrieval_grid').main(
+        [str(gallery), '--out', str(out), '--k', '3', '--rows', '2', *flags])
+    assert out.read_bytes().startswith(PNG)
+    assert '% are right' in capsys.readouterr().out
+
+
+def test_the_worst_queries_are_those_with_most_wrong_neighbours():
+    right = np.array([[1, 1], [0, 0], [1, 0]], dtype=bool)
+    assert _tool('retrieval_grid').choose(right, 2, True).tolist() == [1, 2]
+    assert _tool('retrieval_grid').choose(right, 9, False).tolist() == [
+        0, 1, 2]
+
+
+def test_draws_the_embeddings_of_a_gallery(gallery, tmp_path, capsys):
+    out = tmp_path / 'embedding.png'
+    _tool('embedding_plot').main(
+        [str(gallery), '--out', str(out), '--method', 'pca'])
+    assert out.read_bytes().startswith(PNG)
+    assert '8 of 8 embeddings' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize('tool', ['embedding_plot', 'retrieval_grid'])
+def test_pictures_of_a_gallery_need_its_labels(tmp_path, tool):
+    GallerySearch(np.eye(3)).save(tmp_path / 'bare.npz')
+    with pytest.raises(ValueError, match='subfolders'):
+        _tool(tool).main([str(tmp_path / 'bare.npz'), '--out', 'x.png'])
