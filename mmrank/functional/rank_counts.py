@@ -24,11 +24,11 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-# items handled at once: their temporaries stay in a core's second-level cache
-_BLOCK_CPU = 1 << 15
-_BLOCK_CUDA = 1 << 24
+# items handled at once: their temporaries stay in the cache
+_BLOCK_CPU = 1 << 16
+_BLOCK_CUDA = 1 << 22
 # cells of the look-up table: a multiple of P, of at most this many in all
-_CELLS_PER_ITEM = 32
+_CELLS_PER_ITEM = 16
 _MOST_CELLS = 1 << 19
 
 
@@ -97,32 +97,64 @@ class SortedItems:
         """Irrelevant items at or above each, from their number per place."""
         from_here = histogram.new_zeros(len(histogram) + 1)
         from_here[:-1] = histogram.flip(0).cumsum(0).flip(0)
-        here = torch.arange(len(self.lists), device=self.lists.device)
-        next_list = self.ends + torch.arange(
-            1, len(self.ends) + 1, device=self.lists.device)
-        return (from_here[here + self.lists + 1] -
+        next_list = self.first_places() + self.counts + 1
+        return (from_here[self.places() + 1] -
                 from_here[next_list[self.lists]])
 
-    def search(self, scores: Tensor, first: Tensor, last: Tensor,
-               longest: int) -> Tensor:
-        """Number of sorted items at or below each score.
+    def next_above(self) -> Tensor:
+        """Per place, the lowest relevant score above it, shape (P + S,).
 
-        Args:
-            scores (Tensor): shape (n,).
-            first, last (Tensor): int64, shape (n,); the answer is known to
-                lie in ``first..last``, both within one list.
-            longest (int): upper bound of ``last - first``.
+        NaN, which no score reaches, where a list ends.
         """
-        first, last = first.clone(), last.clone()
-        for _ in range(int(longest).bit_length()):
-            middle = (first + last) >> 1
-            # where the range is already empty, middle may be P
-            probe = self.scores.take(
-                middle.clamp_(max=len(self.scores) - 1))
-            up = (probe <= scores) & (first < last)
-            first = torch.where(up, middle + 1, first)
-            last = torch.where(up, last, torch.maximum(middle, first))
-        return first
+        above = self.scores.new_full(
+            (len(self.lists) + len(self.counts),), float('nan'))
+        above[self.places()] = self.scores
+        return above
+
+    def places(self) -> Tensor:
+        """The place right below each relevant item."""
+        return self.lists + torch.arange(
+            len(self.lists), device=self.lists.device)
+
+    def first_places(self) -> Tensor:
+        """Every list's place below all its relevant items."""
+        return self.starts + torch.arange(
+            len(self.starts), device=self.starts.device)
+
+
+def climb(next_above: Tensor, scores: Tensor, first: Tensor,
+          last: Tensor, longest: int) -> Tensor:
+    """The places of scores, by bisection.
+
+    Args:
+        next_above (Tensor): of the relevant items, shape (P + S,).
+        scores (Tensor): shape (n,).
+        first, last (Tensor): int64, shape (n,); the place is known to lie
+            between them, both within one list.
+        longest (int): upper bound of ``last - first``.
+    """
+    if len(scores) > _BLOCK_CUDA:
+        pieces = zip(*(part.split(_BLOCK_CUDA)
+                       for part in (scores, first, last)))
+        return torch.cat(
+            [climb(next_above, *piece, longest) for piece in pieces])
+    for _ in range(longest.bit_length()):
+        middle = (first + last) >> 1
+        up = (next_above[middle] <= scores) & (first < last)
+        first = torch.where(up, middle + 1, first)
+        last = torch.where(up, last, torch.maximum(middle, first))
+    return first
+
+
+def positions(mask: Tensor) -> Tensor:
+    """Where a flat mask that is mostly False is True, int64, ascending."""
+    mask = mask.contiguous()
+    if mask.is_cuda or len(mask) % 8 or mask.storage_offset() % 8:
+        return mask.nonzero().view(-1)
+    # eight at a time
+    words = mask.view(torch.int64).nonzero()
+    at = (words * 8 + torch.arange(8)).view(-1)
+    return at[mask[at]]
 
 
 class PlaceTable:
@@ -130,69 +162,68 @@ class PlaceTable:
 
     The cell of a score is a monotone function of it, whatever the rounding,
     so the relevant items in lower cells are at or below it for certain, and
-    only scores that share a cell with relevant items need a search there.
+    only those in its own cell are left to compare with. Mostly that is none
+    or one, so one comparison with the next one is made for all scores, and a
+    search for the few that pass a second one.
     """
 
     def __init__(self, items: SortedItems) -> None:
-        self.items = items
+        self.next_above = items.next_above()
         scores, counts = items.scores, items.counts
         per_item = max(1, min(_CELLS_PER_ITEM, _MOST_CELLS // len(scores)))
-        dtype = scores.dtype
-        big = torch.finfo(dtype).max / 8
+        big = torch.finfo(scores.dtype).max / 8
         low = scores[items.starts].clamp(-big, big)
         high = scores[items.ends - 1].clamp(-big, big)
-        cells = (per_item * counts).to(dtype)
+        cells = (per_item * counts).to(scores.dtype)
         # abs: a list of 0.0 and -0.0 has the span -0.0
         self.scale = (cells / (high - low).abs()).clamp(max=big)
-        # 1.5 empty cells below the lowest item: what is lower needs no search
+        # 1.5 empty cells below the lowest item: what is lower has place 0
         self.low = low - 1.5 / self.scale
         self.top = cells + 3
         owned = per_item * counts + 4
-        self.offset = owned.cumsum(0) - owned
-        num_cells = per_item * len(scores) + 4 * len(counts)
-        cell = self.cells(scores, self.low[items.lists],
-                          self.scale[items.lists], self.top[items.lists])
-        cell += self.offset[items.lists].to(torch.int32)
-        inside = torch.bincount(cell, minlength=num_cells)
-        self.below = inside.cumsum(0) - inside
-        self.inside = inside
-        self.fullest = int(inside.max())
-        lists = torch.repeat_interleave(
-            torch.arange(len(counts), device=counts.device), owned)
-        # cells that need a search are marked by a negative number
-        places = self.below + lists
-        self.places = torch.where(inside > 0, -1 - places,
-                                  places).to(torch.int32)
-        self.offset = self.offset.to(torch.int32)
+        offset = owned.cumsum(0) - owned
+        self.offset = offset.to(torch.int32)
+        cell = _cells(
+            scores, self.low[items.lists], self.scale[items.lists],
+            self.top[items.lists], self.offset[items.lists])
+        inside = torch.bincount(
+            cell, minlength=per_item * len(scores) + 4 * len(counts))
+        # the lowest place in a cell: items of lower cells + number of the list
+        step = inside.clone()
+        step[offset[1:]] += 1
+        self.lowest = step.cumsum(0).sub_(inside).to(torch.int32)
 
-    @staticmethod
-    def cells(scores: Tensor, low: Tensor, scale: Tensor,
-              top: Tensor) -> Tensor:
-        # four separately rounded steps: each is monotone in the score, also
-        # where one element is handled by vector and another by scalar code
-        grid = scores - low
-        grid.mul_(scale)
-        torch.minimum(grid, top, out=grid)
-        grid.clamp_(min=0)
-        return grid.to(torch.int32)
+    def cells(self, scores: Tensor, rows: slice) -> Tensor:
+        return _cells(scores, self.low[rows, None], self.scale[rows, None],
+                      self.top[rows, None], self.offset[rows, None])
 
-    def find(self, scores: Tensor, rows: slice, out: Tensor) -> None:
-        """Writes the places of scores (rows, columns), flat, to ``out``."""
-        cells = self.cells(scores, self.low[rows, None],
-                           self.scale[rows, None], self.top[rows, None])
-        if len(self.offset) > 1:
-            cells += self.offset[rows, None]
-        cells = cells.view(-1)
-        torch.index_select(self.places, 0, cells, out=out)
-        shared = (out < 0).nonzero().view(-1)
-        if len(shared) == 0:
-            return
-        cells = cells[shared]
-        below = self.below[cells]
-        found = self.items.search(
-            scores.reshape(-1)[shared], below, below + self.inside[cells],
-            self.fullest)
-        out[shared] = (found - below).to(torch.int32).sub_(out[shared]).sub_(1)
+    def find(self, scores: Tensor, rows: slice, out: Tensor) -> Tensor:
+        """Writes the lowest possible places of scores, flat, to ``out``.
+
+        Args:
+            scores (Tensor): shape (rows, columns).
+            rows (slice): the lists of the rows.
+            out (Tensor): int32, shape (rows * columns,).
+
+        Returns:
+            Tensor: flat positions of those that stand higher still.
+        """
+        cells = self.cells(scores, rows).view(-1)
+        scores = scores.reshape(-1)
+        torch.index_select(self.lowest, 0, cells, out=out)
+        out += scores >= self.next_above.index_select(0, out)
+        return positions(scores >= self.next_above.index_select(0, out))
+
+
+def _cells(scores: Tensor, low: Tensor, scale: Tensor, top: Tensor,
+           offset: Tensor) -> Tensor:
+    # separately rounded steps: each is monotone in the score, also where one
+    # element is handled by vector and another by scalar code
+    grid = scores - low
+    grid.mul_(scale)
+    torch.minimum(grid, top, out=grid)
+    cells = grid.clamp_(min=0).to(torch.int32)
+    return cells.add_(offset) if offset.numel() > 1 else cells
 
 
 def _blocks(items: Items) -> Iterator[tuple[slice, slice, slice]]:
@@ -230,9 +261,25 @@ class Places:
         self.sorted = sorted_items
         self.places = items.scores.new_empty(
             items.scores.numel(), dtype=torch.int32)
+        higher = [items.relevant[:0]]
         for rows, columns, flat in _blocks(items):
-            table.find(_lifted(items, rows, columns), rows,
-                       self.places[flat])
+            at = table.find(_lifted(items, rows, columns), rows,
+                            self.places[flat])
+            higher.append(at.add_(flat.start))
+        at = torch.cat(higher)
+        scores, lists = self._look_up(at)
+        self.places[at] = climb(
+            table.next_above, scores, self.places[at].long(),
+            sorted_items.first_places()[lists] + sorted_items.counts[lists],
+            int(sorted_items.counts.max())).to(torch.int32)
+
+    def _look_up(self, at: Tensor) -> tuple[Tensor, Tensor]:
+        """Lifted scores and lists of flat positions."""
+        scores = self.items.scores.view(-1)[at]
+        if self.items.lift:
+            scores = scores + self.items.lift
+        length = max(1, self.items.scores.shape[1])
+        return scores, torch.div(at, length, rounding_mode='floor')
 
     def histogram(self) -> Tensor:
         """Irrelevant items per place, int64, shape (P + S,)."""
@@ -255,24 +302,20 @@ class Places:
             tuple: flat positions, lists, places before, and number of movers
             that passed; all int64 and equally long.
         """
-        found = []
         # place 0 is never passed: the relevant items drop out
         self.places[self.items.relevant] = 0
+        found = [self.items.relevant[:0]]
         for rows, columns, flat in _blocks(self.items):
             scores = _lifted(self.items, rows, columns).reshape(-1)
-            below = scores < reach.index_select(0, self.places[flat])
-            at = below.nonzero().view(-1)
+            at = positions(
+                scores < reach.index_select(0, self.places[flat]))
             found.append(at.add_(flat.start))
-        at = torch.cat(found) if found else self.items.relevant[:0]
-        scores = self.items.scores.view(-1)[at]
-        if self.items.lift:
-            scores = scores + self.items.lift
-        lists = torch.div(
-            at, self.items.scores.shape[1] or 1, rounding_mode='floor')
+        at = torch.cat(found)
+        scores, lists = self._look_up(at)
         before = self.places[at].long()
-        last = before - lists
-        now = moved.search(scores, self.sorted.starts[lists], last, longest)
-        return at, lists, before, last - now
+        now = climb(moved.next_above(), scores, moved.first_places()[lists],
+                    before, longest)
+        return at, lists, before, before - now
 
 
 def reach_of_movers(before: SortedItems, moved: SortedItems) -> Tensor:
@@ -284,6 +327,5 @@ def reach_of_movers(before: SortedItems, moved: SortedItems) -> Tensor:
     highest = place_in_moved[before.order].cummax(0).values
     reach = before.scores.new_full(
         (len(before.lists) + len(before.counts),), -float('inf'))
-    here = torch.arange(len(before.lists), device=before.lists.device)
-    reach[here + before.lists + 1] = moved.scores[highest]
+    reach[before.places() + 1] = moved.scores[highest]
     return reach

@@ -38,7 +38,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from .rank_counts import (Communicator, Items, Places, PlaceTable,
-                          SortedItems, reach_of_movers)
+                          SortedItems, positions, reach_of_movers)
 
 _Function = TypeVar('_Function', bound=Callable[..., Any])
 
@@ -425,7 +425,7 @@ def _measure_recall(scores: Tensor, relevance: Tensor, valid: Tensor | None,
 def _find_positives(scores: Tensor,
                     relevance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Flat positions, columns and scores of the relevant items."""
-    at = relevance.reshape(-1).nonzero().view(-1)
+    at = positions(relevance.reshape(-1))
     return at, at % max(1, scores.shape[1]), scores.reshape(-1)[at]
 
 
