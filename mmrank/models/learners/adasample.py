@@ -125,7 +125,7 @@ class AdaSample(nn.Module):
         if not self.needs_descriptors:
             return None
         if self.mode == 'online':
-            flat = patches.flatten(0, 1)
+            flat = patches.detach().flatten(0, 1)
             with torch.no_grad():
                 rows = [describe(part) for part in flat.split(self.chunk_size)]
             return torch.cat(rows).unflatten(0, patches.shape[:2])
