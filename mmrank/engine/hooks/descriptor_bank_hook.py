@@ -20,9 +20,10 @@ from mmrank.state import Collectives
 class DescriptorBankHook(Hook):
     """Describes all training patches at the start of an epoch.
 
-    The bank follows from the weights alone: it is rebuilt at the start of a
-    resumed epoch and not saved. With several processes each describes its
-    share of the classes.
+    With several processes each describes its share of the classes. A bank
+    that serves several epochs follows from weights that are gone when the
+    later ones start, so it is in the checkpoint then, as ``descriptor_bank``;
+    one that is made anew every epoch is not.
 
     Args:
         interval (int): epochs between refreshes; the first epoch of a run
@@ -36,8 +37,7 @@ class DescriptorBankHook(Hook):
 
     def before_train_epoch(self, runner: Runner) -> None:
         """Fill the bank of the model's ``sampler``."""
-        model = runner.model
-        model = model.module if is_model_wrapper(model) else model
+        model = _bare(runner)
         sampler = model.sampler
         if sampler.mode != 'bank' or not sampler.needs_descriptors:
             return
@@ -46,6 +46,22 @@ class DescriptorBankHook(Hook):
         dataset = runner.train_dataloader.dataset
         sampler.set_bank(
             describe_classes(model, dataset, self.classes_per_pass))
+
+    def before_save_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
+        """Keep the bank where later epochs need it."""
+        bank = _bare(runner).sampler.bank
+        if self.interval > 1 and bank is not None:
+            checkpoint['descriptor_bank'] = bank.cpu()
+
+    def after_load_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
+        """Go on with the bank of a resumed run."""
+        if runner._resume and 'descriptor_bank' in checkpoint:
+            _bare(runner).sampler.set_bank(checkpoint['descriptor_bank'])
+
+
+def _bare(runner: Runner) -> Any:
+    model = runner.model
+    return model.module if is_model_wrapper(model) else model
 
 
 @torch.no_grad()
