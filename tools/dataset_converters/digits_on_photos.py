@@ -3,8 +3,10 @@
 import argparse
 import sys
 
-from mmrank.datasets.digits_on_photos import (DigitsOnPhotosOptions,
-                                              make_digits_on_photos)
+from mmrank.datasets.digits_on_photos import (
+    DigitsOnPhotosOptions,
+    make_digits_on_photos,
+)
 
 
 def parse_args() -> argparse.Namespace:
