@@ -49,8 +49,24 @@ last_checkpoint() {  # work_dir
 # Each makes its data where it is missing, trains, tests and draws.
 
 detection() {
-    echo "the detection job is not there yet" >&2
-    return 1
+    local out="$work/detection" runs=()
+    run python tools/dataset_converters/digits_on_photos.py \
+        --out-dir data/digits_on_photos
+    detector RaMBO rambo
+    if [ -n "$compare" ]; then
+        detector CE ce
+    fi
+    run python tools/analysis_tools/precision_recall.py \
+        configs/rambo/faster-rcnn_r18_fpn_rambo_digits.py "${runs[@]}" \
+        --out-dir "$out/pictures" --zoom 3
+}
+
+detector() {  # name to print, loss as in the config's name; adds to runs
+    local config="configs/rambo/faster-rcnn_r18_fpn_${2}_digits.py"
+    train_once "$config" "$out/$2"
+    run python tools/test.py "$config" "$(last_checkpoint "$out/$2")" \
+        --work-dir "$out/$2/test" --out "$out/$2/results.pkl"
+    runs+=("$1=$out/$2/results.pkl")
 }
 
 retrieval() {
