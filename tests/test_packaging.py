@@ -21,6 +21,15 @@ USER_CONFIG = f"""
 _base_ = __import__('mmrank').config_path('{NAME}')
 train_cfg = dict(max_epochs=77)
 """
+GLYPHS = 'proxy_anchor/proxy-anchor_small_glyphs.py'
+# a moment of training: a few classes, no validation
+SHORT = f"""
+_base_ = __import__('mmrank').config_path('{GLYPHS}')
+train_cfg = dict(max_epochs=1, val_begin=9)
+train_dataloader = dict(
+    batch_size=16, num_workers=0, persistent_workers=False,
+    dataset=dict(indices=64))
+"""
 READ = """
 import sys
 from mmengine.config import Config
@@ -97,9 +106,10 @@ def test_wheel_carries_configs_and_tools_and_trains_by_name(
     module, path = reads_a_users_config(python, tmp_path)
     assert str(python.parent.parent) in module
     assert path.endswith(f'mmrank/.mim/configs/{NAME}')
-    usage = run('-m', 'mmrank', 'train', '--help', cwd=tmp_path,
-                python=python)
-    assert '--work-dir' in usage
+    (tmp_path / 'short.py').write_text(SHORT)
+    run('-m', 'mmrank', 'train', 'short.py', '--work-dir', 'run',
+        cwd=tmp_path, python=python)
+    assert (tmp_path / 'run/epoch_1.pth').is_file()
     assert NAME in run('-m', 'mmrank', 'configs', cwd=tmp_path, python=python)
 
 
