@@ -3,6 +3,7 @@ from .pml_loss import PytorchMetricLearningLoss
 from .proxy_anchor_loss import ProxyAnchorLoss
 from .proxy_isa_loss import ProxyISALoss
 from .rambo_loss import RaMBOLoss
+from .rambo_recall_loss import RaMBORecallLoss
 
 __all__ = [
     'HingeTripletLoss',
@@ -10,4 +11,5 @@ __all__ = [
     'ProxyISALoss',
     'PytorchMetricLearningLoss',
     'RaMBOLoss',
+    'RaMBORecallLoss',
 ]
