@@ -86,7 +86,8 @@ class Collectives:
         """
         if self.size == 1:
             return tensor
-        return _GatherWithGradient.apply(tensor, self)
+        gathered: Tensor = _GatherWithGradient.apply(tensor, self)
+        return gathered
 
     def sum(self, tensor: Tensor) -> Tensor:
         """The elementwise sum over processes; a new tensor, no gradient."""

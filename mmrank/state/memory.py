@@ -78,7 +78,7 @@ class BatchMemory(nn.Module):
     def extra_repr(self) -> str:
         return f'num_batches={self.num_batches}, fields={self.fields}'
 
-    def __deepcopy__(self, memo: dict) -> BatchMemory:
+    def __deepcopy__(self, memo: dict[int, Any]) -> BatchMemory:
         copy = BatchMemory(self.num_batches, self.fields).train(self.training)
         memo[id(self)] = copy
         return copy
@@ -93,7 +93,7 @@ class BatchMemory(nn.Module):
         } for batch in self._batches]
         return self
 
-    def _load_from_state_dict(self, state_dict: dict, prefix: str,
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str,
                               *args: Any) -> None:
         keys = [prefix + name for name in (*self.fields, 'lengths')]
         found = [key in state_dict for key in keys]
@@ -110,8 +110,8 @@ class BatchMemory(nn.Module):
             self.remember(**dict(zip(self.fields, batch)))
 
 
-def _write_batches(module: BatchMemory, destination: dict, prefix: str,
-                   local_metadata: dict) -> None:
+def _write_batches(module: BatchMemory, destination: dict[str, Any],
+                   prefix: str, local_metadata: dict[str, Any]) -> None:
     """State dict hook; MMEngine's own ``get_state_dict`` calls it as well."""
     content = module.read()
     if content is None:

@@ -78,9 +78,10 @@ class AtomicCheckpointHook(CheckpointHook):
     def _save_checkpoint_with_step(self, runner: Any, step: int,
                                    meta: dict) -> None:
         oldest = None
-        kept = getattr(self, 'keep_ckpt_ids', ())
-        if 0 < self.max_keep_ckpts == len(kept) and kept[-1] != step:
-            oldest = kept.popleft()
+        if self.max_keep_ckpts > 0:
+            kept = self.keep_ckpt_ids
+            if len(kept) == self.max_keep_ckpts and kept[-1] != step:
+                oldest = kept.popleft()
         super()._save_checkpoint_with_step(runner, step, meta)
         if oldest is not None and runner.rank == 0:
             path = self.file_backend.join_path(
