@@ -41,13 +41,14 @@ from mmrank.functional import retrieval_metrics  # noqa: E402
 from mmrank.registry import MODELS  # noqa: E402
 from mmrank.structures import RetrievalDataSample  # noqa: E402
 
-STEPS, BATCH, PER_CLASS, WIDTH = 240, 128, 4, 128
+STEPS, BATCH, PER_CLASS, WIDTH = 400, 128, 4, 128
 SEEDS = range(5)
-LRS = (3e-4, 1e-3, 3e-3)
-# Of the proxies, in every method: that of Proxy-Anchor's authors.
-PROXY_LR = 0.01
-COLUMNS = ('stage', 'method', 'lr', 'lambda_val', 'seed', 'R@1', 'MAP@R',
-           'seconds', 'steps', 'commit', 'hardware', 'torch', 'date',
+# What is tuned: the learning rate, and one parameter more where there is one.
+LRS = (1e-3, 3e-3, 1e-2)
+PROXY_LRS = (1e-3, 1e-2)
+LAMBDAS = (0.2, 4.)
+COLUMNS = ('stage', 'method', 'lr', 'proxy_lr', 'lambda_val', 'seed', 'R@1',
+           'MAP@R', 'seconds', 'steps', 'commit', 'hardware', 'torch', 'date',
            'command')
 README_TABLE = ('<!-- glyph table: by reproduce_retrieval.py --report -->',
                 '<!-- end of glyph table -->')
@@ -79,8 +80,8 @@ METHODS: dict[str, tuple[str, dict]] = {
                   dict(
                       type='mmrank.ProxyISALoss',
                       by_epoch=False,
-                      queue_start=40,
-                      weighting_start=60)),
+                      queue_start=60,
+                      weighting_start=90)),
 }
 for _w in ('log', 'loglog'):
     _tuned = f'RaMBO {_w}'
@@ -119,21 +120,23 @@ def build(loss: dict, num_classes: int, lambda_val: float) -> torch.nn.Module:
                 loss=loss)))
 
 
-def train_and_test(loss: dict, lr: float, lambda_val: float, seed: int,
-                   train: Split, test: Split) -> dict[str, float]:
+def train_and_test(cell: dict, train: Split,
+                   test: Split) -> dict[str, float]:
     """One cell: the figures of the trained network on ``test``."""
-    torch.manual_seed(seed)
+    torch.manual_seed(cell['seed'])
     images, labels, data = train
-    model = build(loss, int(labels.max()) + 1, lambda_val)
+    model = build(METHODS[cell['method']][1], int(labels.max()) + 1,
+                  cell['lambda_val'])
     proxies = [p for n, p in model.named_parameters() if 'proxies' in n]
     rest = [p for n, p in model.named_parameters() if 'proxies' not in n]
     groups = [dict(params=rest)]
     if proxies:
-        groups.append(dict(params=proxies, lr=PROXY_LR, weight_decay=0))
-    optimizer = torch.optim.AdamW(groups, lr=lr, weight_decay=1e-4)
+        groups.append(
+            dict(params=proxies, lr=cell['proxy_lr'], weight_decay=0))
+    optimizer = torch.optim.AdamW(groups, lr=cell['lr'], weight_decay=1e-4)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
     batches = ClassBalancedBatchSampler(
-        InfiniteSampler(data, seed=seed), BATCH, PER_CLASS)
+        InfiniteSampler(data, seed=cell['seed']), BATCH, PER_CLASS)
     model.train()
     for batch in itertools.islice(batches, STEPS):
         samples = [
@@ -157,9 +160,11 @@ def train_and_test(loss: dict, lr: float, lambda_val: float, seed: int,
 def cells(rows: list[dict]) -> Iterator[dict]:
     """What is to do, in order; later cells follow from earlier results."""
     for method in dict.fromkeys(tuned for tuned, _ in METHODS.values()):
-        lambdas = (0.2, 4.) if method.startswith('RaMBO') else (0., )
-        for lr, lambda_val in itertools.product(LRS, lambdas):
-            yield dict(stage='tune', method=method, lr=lr,
+        proxy_lrs = PROXY_LRS if method.startswith('Proxy') else (0., )
+        lambdas = LAMBDAS if method.startswith('RaMBO') else (0., )
+        for lr, proxy_lr, lambda_val in itertools.product(
+                LRS, proxy_lrs, lambdas):
+            yield dict(stage='tune', method=method, lr=lr, proxy_lr=proxy_lr,
                        lambda_val=lambda_val, seed=100)
     # seed by seed, so that an interrupted run compares all methods
     for seed, (method, (tuned, _)) in itertools.product(
@@ -169,13 +174,15 @@ def cells(rows: list[dict]) -> Iterator[dict]:
                     and row['MAP@R'] == row['MAP@R']),
                    key=lambda row: row['MAP@R'])
         yield dict(stage='test', method=method, lr=best['lr'],
+                   proxy_lr=best['proxy_lr'],
                    lambda_val=best['lambda_val'], seed=seed)
 
 
 def key(row: dict) -> tuple:
     """What tells a cell from others."""
     return (row['stage'], row['method'], float(row['lr']),
-            float(row['lambda_val']), int(row['seed']))
+            float(row['proxy_lr']), float(row['lambda_val']),
+            int(row['seed']))
 
 
 def read(path: Path) -> list[dict]:
@@ -185,7 +192,7 @@ def read(path: Path) -> list[dict]:
     with open(path, newline='') as file:
         rows = list(csv.DictReader(file))
     for row in rows:
-        for name in ('lr', 'lambda_val', 'R@1', 'MAP@R', 'seconds'):
+        for name in ('lr', 'proxy_lr', 'lambda_val', 'R@1', 'MAP@R', 'seconds'):
             row[name] = float(row[name])
     return rows
 
@@ -246,9 +253,7 @@ def run(path: Path, most: int | None, lock: str | None) -> None:
                        ('train', 'test'))
         with turn(lock):
             start = time.time()
-            found = train_and_test(
-                METHODS[cell['method']][1], cell['lr'], cell['lambda_val'],
-                cell['seed'], splits[train], splits[test])
+            found = train_and_test(cell, splits[train], splits[test])
             seconds = time.time() - start
         append(path, {
             **cell, **facts, 'steps': STEPS, 'seconds': f'{seconds:.1f}',
@@ -275,22 +280,22 @@ def table(rows: list[dict]) -> str:
     best = max((m for m in BASELINES if m in precision),
                key=lambda m: np.mean(precision[m]))
     lines = [
-        '| Method | R@1 | MAP@R | seeds | lr | λ | '
+        '| Method | R@1 | MAP@R | seeds | lr | proxies lr or λ | '
         f'p (MAP@R, against {best}) |', '|---|---|---|---|---|---|---|']
     for method, values in precision.items():
         settings = next(row for row in rows if row['stage'] == 'test'
                         and row['method'] == method)
         p = '' if method == best else \
             f'{mannwhitneyu(values, precision[best]).pvalue:.4f}'
-        lambda_val = f'{settings["lambda_val"]:g}' \
-            if settings['lambda_val'] else ''
+        further = settings['proxy_lr'] or settings['lambda_val']
+        further = f'{further:g}' if further else ''
         lines.append(
             f'| {method} | {spread(recall[method])} | {spread(values)} | '
-            f'{len(values)} | {settings["lr"]:g} | {lambda_val} | {p} |')
+            f'{len(values)} | {settings["lr"]:g} | {further} | {p} |')
     last = rows[-1]
     lines += [
         '', f'In percent, mean ± standard deviation over seeds; {STEPS} steps '
-        f'of {BATCH} images; lr (and λ) tuned on held-out training classes. '
+        f'of {BATCH} images; settings tuned on held-out training classes. '
         'p is that of the two-sided Mann-Whitney test. Made by '
         f'`{last["command"]}`, commit {last["commit"]}, {last["date"]}, '
         f'{last["hardware"]}, torch {last["torch"]}.']
