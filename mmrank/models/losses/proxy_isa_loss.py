@@ -85,6 +85,11 @@ class ProxyISALoss(nn.Module):
 
     needs_proxies = True
 
+    counts: Tensor
+    learned: Tensor
+    steps: Tensor
+    queue: EmbeddingQueue
+
     def __init__(
             self,
             num_classes: int,
@@ -216,15 +221,18 @@ class ProxyISALoss(nn.Module):
         in_batch[labels] = True
         rows = in_batch[self.queue.labels].nonzero().squeeze(1)
         classes = self.queue.labels[rows]
+        # the buffers follow the model to another dtype
+        dtype = torch.promote_types(self.learned.dtype, torch.float32)
         with torch.autocast(proxies.device.type, enabled=False):
             cosines = torch.einsum(
-                'md,md->m', self.queue.embeddings[rows],
-                F.normalize(proxies.detach().float())[classes])
-        total = torch.zeros_like(self.learned).index_add_(0, classes, cosines)
+                'md,md->m', self.queue.embeddings[rows].to(dtype),
+                F.normalize(proxies.detach().to(dtype))[classes])
+        total = torch.zeros_like(
+            self.learned, dtype=dtype).index_add_(0, classes, cosines)
         members = torch.zeros_like(self.counts).index_add_(
             0, classes, torch.ones_like(classes))
         return torch.where(members > 0, self.h * total / members.clamp(min=1),
-                           self.learned)
+                           self.learned.to(dtype))
 
     def _now(self) -> int:
         if not self.by_epoch:
