@@ -1,2 +1,2 @@
-_base_ = './rambo-recall_r50_log_sop.py'
+_base_ = './rambo-recall_r50_loglog_sop.py'
 model = dict(head=dict(loss=dict(memory_batches=0)))

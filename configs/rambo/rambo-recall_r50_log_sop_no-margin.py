@@ -1,2 +1,0 @@
-_base_ = './rambo-recall_r50_log_sop.py'
-model = dict(head=dict(loss=dict(margin=0.)))
