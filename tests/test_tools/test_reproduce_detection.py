@@ -1,0 +1,128 @@
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip('mmdet')
+
+from mmrank.datasets.digits_on_photos import (
+    DigitsOnPhotosOptions,
+    make_digits_on_photos,
+)
+
+SCRIPT = Path(__file__).parents[2] / 'tools/benchmarks/reproduce_detection.py'
+
+
+@pytest.fixture
+def script(monkeypatch):
+    spec = importlib.util.spec_from_file_location('reproduce', SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def rows(script, gain=0.1):
+    """Made-up results of every cell."""
+    result = []
+    for cell in script.CELLS:
+        value = 0.5 + 0.001 * cell.seed
+        if cell.method != 'ce':
+            value += gain
+        if cell.setting and cell.setting.lr == 2e-3:
+            value += 0.1
+        setting = cell.setting or script.tuned(cell.method, result)
+        result.append(dict(
+            cell=cell.name, stage=cell.stage, method=cell.method,
+            seed=cell.seed, AP50=value, loss=0.5, seconds=1.0, steps=10,
+            commit='0', hardware='none', torch='2', date='today',
+            command='none', **setting._asdict()))
+    return result
+
+
+def test_both_losses_get_a_search_and_a_budget_of_the_same_size(
+        script, tmp_path):
+    assert len(script.SEARCH['ce']) == len(script.SEARCH['rambo'])
+    assert len(script.SEEDS) >= 5
+
+    def budget(method):
+        cell = script.Cell('test', method, None, 3)
+        cfg = script.configure(
+            cell, script.Setting(1e-3, 1., .5), tmp_path, str(tmp_path))
+        cfg.model.roi_head.bbox_head.loss_cls = None
+        return cfg._cfg_dict
+
+    assert budget('ce') == budget('rambo')
+
+
+def test_an_ablation_changes_what_its_name_says(script, tmp_path):
+    found = {}
+    for method in script.METHODS:
+        setting = script.tuned(method, rows(script))
+        cfg = script.configure(script.Cell('test', method, None, 0), setting,
+                               tmp_path, str(tmp_path))
+        loss = cfg.model.roi_head.bbox_head.loss_cls
+        if method != 'ce':
+            found[method] = (loss.lambda_val, loss.margin,
+                             loss.memory_batches)
+    chosen = script.SEARCH['rambo'][0].lambda_val
+    assert found == {
+        'rambo': (chosen, .15, 7),
+        'rambo-no-margin': (chosen, 0., 7),
+        'rambo-lambda-fifth': (pytest.approx(chosen / 5), .15, 7),
+        'rambo-lambda-fivefold': (5 * chosen, .15, 7),
+        'rambo-tau0': (chosen, .15, 0),
+        'rambo-tau3': (chosen, .15, 3),
+    }
+
+
+def test_the_search_looks_at_the_validation_split_only(script, tmp_path):
+    for stage, split in (('tune', 'val'), ('test', 'test')):
+        cfg = script.configure(
+            script.Cell(stage, 'rambo', None, 0),
+            script.Setting(1e-3, 1., .5), tmp_path, str(tmp_path))
+        assert f'/{split}.txt' in cfg.test_dataloader.dataset.ann_file
+
+
+def test_the_test_stage_waits_for_the_search(script):
+    with pytest.raises(ValueError, match='tune/rambo/lr0.001'):
+        script.tuned('rambo-tau0', [])
+    assert script.tuned('ce', rows(script)).lr == 2e-3
+
+
+def test_the_report_compares_by_the_mann_whitney_test(script, tmp_path):
+    path = tmp_path / 'cells.csv'
+    for row in rows(script):
+        script.append(path, row)
+    assert script.read(path)[0]['AP50'] == pytest.approx(0.6)
+    text = script.table(script.read(path))
+    line = next(li for li in text.splitlines() if li.startswith('| RaMBO |'))
+    # five seeds, all above: 2 of the 252 orders are as extreme
+    assert '60.20 ± 0.16 | 5' in line and '0.0079' in line
+    assert '75.7' in line
+    script.plot(script.read(path), tmp_path / 'cells.svg')
+    assert (tmp_path / 'cells.svg').stat().st_size > 1000
+
+
+def test_a_cell_runs_once_and_is_skipped_the_next_time(
+        script, tmp_path, monkeypatch, capsys):
+    data = make_digits_on_photos(
+        tmp_path / 'digits', DigitsOnPhotosOptions(8, 2, 2))
+    monkeypatch.setattr(script, 'STEPS', 2)
+    path = tmp_path / 'cells.csv'
+    name = script.CELLS[-1].name
+    for row in rows(script):
+        if row['stage'] == 'tune':
+            script.append(path, row)
+    done = len(script.read(path))
+    for _ in range(2):
+        script.run_cell(name, path, data, None)
+    assert len(script.read(path)) == done + 1
+    last = script.read(path)[-1]
+    assert last['cell'] == name and 0 <= last['AP50'] <= 1
+    assert 0 < last['loss'] <= script.RAMBO_WEIGHT
+    assert 'done before' in capsys.readouterr().out
+
+
+def test_an_unknown_cell_is_an_error(script, tmp_path):
+    with pytest.raises(ValueError, match="'test/ce/seed9'.*--list"):
+        script.run_cell('test/ce/seed9', tmp_path / 'x.csv', tmp_path, None)
