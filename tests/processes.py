@@ -33,7 +33,9 @@ class Pool:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        context = multiprocessing.get_context('spawn')
+        # forked, they have what the tests have imported, in no time; torch
+        # runs on one thread here, so no other thread is lost
+        context = multiprocessing.get_context('fork')
         self._folder = tempfile.TemporaryDirectory()
         store = os.path.join(self._folder.name, 'store')
         self._pipes, self._workers = [], []
