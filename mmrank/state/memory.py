@@ -43,7 +43,7 @@ class BatchMemory(nn.Module):
         self.num_batches = num_batches
         self.fields = tuple(fields)
         self._batches: list[dict[str, Tensor]] = []
-        self._register_state_dict_hook(_write_batches)
+        self._register_state_dict_hook(_write_batches)  # type: ignore[no-untyped-call]
 
     def __len__(self) -> int:
         """Number of remembered batches."""
@@ -84,7 +84,7 @@ class BatchMemory(nn.Module):
         return copy
 
     def _apply(self, fn: Any, recurse: bool = True) -> BatchMemory:
-        super()._apply(fn, recurse)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         # follow the module to a device, but keep the dtype: float32 scores
         # must not be rounded by ``model.half()``
         self._batches = [{
@@ -122,6 +122,11 @@ def _write_batches(module: BatchMemory, destination: dict[str, Any],
     destination[prefix + 'lengths'] = torch.tensor(lengths)
 
 
+# of the class sums' fixed-point numbers: exact to 1e-12, and 2^22 entries of
+# length 1 fit into 63 bits
+_UNITS = 2.0**40
+
+
 class EmbeddingQueue(nn.Module):
     """The last ``size`` embeddings with their labels, first in, first out.
 
@@ -131,9 +136,15 @@ class EmbeddingQueue(nn.Module):
     thus restores it exactly, and MMEngine's averaged models and buffer
     synchronisation find tensors of constant shape.
 
+    With ``num_classes`` it also keeps the sum of each class's embeddings, at
+    a cost that does not depend on T, for :meth:`class_means`. The sums are
+    integers, in units of 2^-40, so adding and removing is exact: whatever the
+    history, on any device and process, equal contents have equal means.
+
     Args:
         size (int): the capacity T, >= 1.
         embedding_size (int): the width D.
+        num_classes (int): number of classes C; 0 keeps no sums.
 
     Raises:
         ValueError: if an argument is no positive integer.
@@ -151,14 +162,18 @@ class EmbeddingQueue(nn.Module):
     labels: Tensor
     cursor: Tensor
     count: Tensor
+    # class sums (C + 1, D) and members (C + 1,); None is "not computed yet"
+    _tally: tuple[Tensor, Tensor] | None = None
 
-    def __init__(self, size: int, embedding_size: int) -> None:
+    def __init__(self, size: int, embedding_size: int,
+                 num_classes: int = 0) -> None:
         super().__init__()
         for name, value in dict(
                 memory_size=size, embedding_size=embedding_size).items():
             if not isinstance(value, int) or value < 1:
                 raise ValueError(
                     f'{name} must be an integer >= 1, but got {value!r}')
+        self.num_classes = num_classes
         self.register_buffer('embeddings', torch.zeros(size, embedding_size))
         self.register_buffer('labels', torch.full((size, ), -1))
         self.register_buffer('cursor', torch.tensor(0))
@@ -181,8 +196,10 @@ class EmbeddingQueue(nn.Module):
         n = len(labels)
         slots = (self.cursor
                  + torch.arange(n, device=self.labels.device)) % size
+        self._count(self.embeddings[slots], self.labels[slots], -1)
         self.embeddings[slots] = embeddings.to(self.embeddings)
         self.labels[slots] = labels.to(self.labels)
+        self._count(self.embeddings[slots], self.labels[slots], 1)
         self.cursor.add_(n).remainder_(size)
         self.count.add_(n).clamp_(max=size)
 
@@ -194,8 +211,46 @@ class EmbeddingQueue(nn.Module):
                      self.labels)
         return self.embeddings[slots], self.labels[slots]
 
+    def class_means(self, classes: Tensor) -> tuple[Tensor, Tensor]:
+        """The mean remembered embedding of some classes.
+
+        Args:
+            classes (Tensor): shape (n,), integers in [0, C), in any order,
+                also repeated.
+
+        Returns:
+            tuple[Tensor, Tensor]: means (n, D), zeros where nothing is
+            remembered, and how many embeddings each is of, (n,).
+        """
+        assert self.num_classes, 'made without num_classes'
+        if self._tally is None:
+            width = self.embeddings.shape[1]
+            self._tally = (
+                self.labels.new_zeros(self.num_classes + 1, width),
+                self.labels.new_zeros(self.num_classes + 1))
+            self._count(self.embeddings, self.labels, 1)
+        sums, members = (part[classes] for part in self._tally)
+        means = sums.double() / _UNITS / members.clamp(min=1).unsqueeze(1)
+        return means.to(self.embeddings.dtype), members
+
+    def _count(self, embeddings: Tensor, labels: Tensor, sign: int) -> None:
+        if self._tally is None:
+            return
+        # an unused slot's label -1 counts in the last row, of no class
+        rows = labels % (self.num_classes + 1)
+        units = (embeddings.double() * _UNITS).round().long()
+        self._tally[0].index_add_(0, rows, units, alpha=sign)
+        self._tally[1].index_add_(0, rows, torch.ones_like(rows), alpha=sign)
+
+    def train(self, mode: bool = True) -> EmbeddingQueue:
+        """Sets the mode. Class sums are then counted anew: loops call this
+        every epoch, around which buffers may be synchronised or loaded."""
+        self._tally = None
+        return super().train(mode)
+
     def reset(self) -> None:
         """Forget everything."""
+        self._tally = None
         self.embeddings.zero_()
         self.labels.fill_(-1)
         self.cursor.zero_()
@@ -207,6 +262,7 @@ class EmbeddingQueue(nn.Module):
 
     def _apply(self, fn: Any, recurse: bool = True) -> EmbeddingQueue:
         # follow the module to a device, but keep the dtype
+        self._tally = None
         kept = self.embeddings
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self.embeddings = kept.to(self.embeddings.device)
@@ -214,6 +270,7 @@ class EmbeddingQueue(nn.Module):
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str,
                               *args: Any) -> None:
+        self._tally = None
         names = ('embeddings', 'labels', 'cursor', 'count')
         if not all(prefix + name in state_dict for name in names):
             # reported as missing keys by the caller

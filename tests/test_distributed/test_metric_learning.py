@@ -196,6 +196,7 @@ def warm_up_under_ddp(epochs):
         for _ in range(2):
             hook.before_train_iter(runner, runner.iter, data)
             wrapped.train_step(data, wrapper)
+            hook.after_train_iter(runner, runner.iter, data)
             runner.iter += 1
         runner.epoch = epoch + 1
         history.append({

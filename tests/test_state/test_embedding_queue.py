@@ -155,3 +155,48 @@ def test_half_precision_of_the_model_does_not_round_the_queue():
     queue.enqueue(torch.tensor([[1.0001]]), torch.tensor([1]))
     queue.half()
     assert queue.read()[0].item() == pytest.approx(1.0001, abs=1e-7)
+
+
+@given(st.integers(1, 6), st.lists(st.integers(0, 9), max_size=12))
+@settings(max_examples=40, deadline=None)
+def test_class_means_are_those_of_what_is_remembered(size, lengths):
+    queue = EmbeddingQueue(size, 2, num_classes=3)
+    for length in lengths:
+        labels = torch.randint(0, 3, (length, ))
+        queue.enqueue(torch.randn(length, 2), labels)
+        means, members = queue.class_means(torch.tensor([2, 0, 1, 2]))
+        embeddings, kept = queue.read()
+        for c, mean, n in zip((2, 0, 1, 2), means, members):
+            assert n == (kept == c).sum()
+            if n:
+                torch.testing.assert_close(mean, embeddings[kept == c].mean(0))
+            else:
+                assert not mean.any()
+
+
+def test_class_means_do_not_depend_on_the_history():
+    """Not even in the last bit: sums that drift apart would make processes,
+    or a resumed run, decide differently."""
+    one = EmbeddingQueue(50, 8, num_classes=3)
+    for _ in range(40):
+        one.enqueue(torch.randn(7, 8), torch.randint(0, 3, (7, )))
+        one.class_means(torch.arange(3))
+    other = EmbeddingQueue(50, 8, num_classes=3)
+    other.load_state_dict(one.state_dict())
+    for found, expected in zip(other.class_means(torch.arange(3)),
+                               one.class_means(torch.arange(3))):
+        assert torch.equal(found, expected)
+
+
+def test_class_means_follow_a_reset_a_load_and_a_copy():
+    queue = EmbeddingQueue(3, 1, num_classes=9)
+    fill(queue, 4, 4)
+    assert queue.class_means(torch.tensor([4]))[1].item() == 2
+    copy = deepcopy(queue)
+    empty = EmbeddingQueue(3, 1, num_classes=9).state_dict()
+    queue.reset()
+    assert queue.class_means(torch.tensor([4]))[1].item() == 0
+    fill(copy, 4)
+    assert copy.class_means(torch.tensor([4]))[1].item() == 3
+    copy.load_state_dict(empty)
+    assert copy.class_means(torch.tensor([4]))[1].item() == 0

@@ -20,9 +20,10 @@ class HeadWarmupHook(Hook):
     All parameters stay in the graph: freezing them by ``requires_grad`` would
     leave DDP waiting for gradients, or, done before the wrapping, would keep
     them out of DDP for good. Instead the gradient of a resting parameter is
-    zero in the backward pass, so it counts for no clipping by norm and no
-    overflow check, and is removed right before the optimiser's step, which
-    then leaves the parameter and its moments alone, weight decay included.
+    zero in the backward pass, and during an iteration the optimiser's groups
+    lack the parameter, so it does not decay, gathers no moments, and counts
+    in no clipping by norm and no overflow check. Between iterations, when
+    checkpoints are written, the groups are whole.
 
     Which parameters rest follows from the epoch or iteration alone, so a
     resumed run goes on as an uninterrupted one.
@@ -39,7 +40,7 @@ class HeadWarmupHook(Hook):
             fits no parameter.
     """
 
-    # before anything that looks at gradients
+    # before anything that looks at gradients or writes checkpoints
     priority = 'HIGH'
 
     def __init__(self,
@@ -53,8 +54,9 @@ class HeadWarmupHook(Hook):
         self.trainable = (trainable, ) if isinstance(trainable, str) \
             else tuple(trainable)
         self.by_epoch = by_epoch
-        self._handles: list[Any] = []
         self._resting: list[nn.Parameter] = []
+        self._handles: list[Any] = []
+        self._held: list[tuple[dict, list[nn.Parameter]]] = []
 
     def before_train(self, runner: Runner) -> None:
         """Find the parameters that rest."""
@@ -88,34 +90,53 @@ class HeadWarmupHook(Hook):
         now = runner.epoch if self.by_epoch else runner.iter
         if now >= self.epochs:
             self._wake()
-        elif not self._handles:
-            self._rest(runner)
+            return
+        if not self._handles:
+            runner.logger.info(
+                f'Only {", ".join(self.trainable)} learn for the first '
+                f'{self.epochs} {"epochs" if self.by_epoch else "iterations"}')
+            self._handles = [
+                parameter.register_hook(torch.zeros_like)
+                for parameter in self._resting
+            ]
+        self._hold(runner)
+
+    def after_train_iter(self,
+                         runner: Runner,
+                         batch_idx: int,
+                         data_batch: Any = None,
+                         outputs: Any = None) -> None:
+        """Make the optimiser's groups whole again."""
+        self._release()
 
     def after_train(self, runner: Runner) -> None:
         """Leave nothing behind."""
         self._wake()
 
-    def _rest(self, runner: Runner) -> None:
-        runner.logger.info(
-            f'Only {", ".join(self.trainable)} learn for the first '
-            f'{self.epochs} {"epochs" if self.by_epoch else "iterations"}')
-        self._handles = [
-            parameter.register_hook(torch.zeros_like)
-            for parameter in self._resting
-        ]
+    def _hold(self, runner: Runner) -> None:
+        """Take the resting parameters out of the optimisers' groups."""
         wrappers = [runner.optim_wrapper]
         if not isinstance(runner.optim_wrapper, OptimWrapper):
             wrappers = list(runner.optim_wrapper.values())
-        self._handles += [
-            wrapper.optimizer.register_step_pre_hook(self._drop_gradients)
-            for wrapper in wrappers
-        ]
+        resting = set(map(id, self._resting))
+        for wrapper in wrappers:
+            for group in wrapper.optimizer.param_groups:
+                parameters = group['params']
+                self._held.append((group, parameters))
+                group['params'] = [
+                    p for p in parameters if id(p) not in resting
+                ]
 
-    def _drop_gradients(self, *_: Any) -> None:
-        for parameter in self._resting:
-            parameter.grad = None
+    def _release(self) -> None:
+        for group, parameters in self._held:
+            group['params'] = parameters
+        if self._held:
+            for parameter in self._resting:
+                parameter.grad = None
+        self._held = []
 
     def _wake(self) -> None:
+        self._release()
         for handle in self._handles:
             handle.remove()
         self._handles = []

@@ -133,7 +133,8 @@ class ProxyISALoss(nn.Module):
             'counts', torch.zeros(num_classes, dtype=torch.int64))
         self.register_buffer('learned', torch.ones(num_classes))
         self.register_buffer('steps', torch.tensor(0))
-        self.queue = EmbeddingQueue(memory_size, embedding_size)
+        self.queue = EmbeddingQueue(
+            memory_size, embedding_size, num_classes)
         self._epoch: int | None = None
 
     def set_epoch(self, epoch: int) -> None:
@@ -210,29 +211,15 @@ class ProxyISALoss(nn.Module):
         if now < self.queue_start:
             return
         self.queue.enqueue(F.normalize(embeddings[clean].float()), fresh)
-        learned = self._learned_similarity(labels, proxies)
-        self.learned.copy_(_of_first(comm, learned))
-
-    def _learned_similarity(self, labels: Tensor, proxies: Tensor) -> Tensor:
-        """S with new values for the batch's classes, shape (C,)."""
-        num_classes = len(self.counts)
-        # one entry more, never in the batch: an unused slot's label is -1
-        in_batch = labels.new_zeros(num_classes + 1, dtype=torch.bool)
-        in_batch[labels] = True
-        rows = in_batch[self.queue.labels].nonzero().squeeze(1)
-        classes = self.queue.labels[rows]
-        # the buffers follow the model to another dtype
-        dtype = torch.promote_types(self.learned.dtype, torch.float32)
+        means, members = self.queue.class_means(labels)
         with torch.autocast(proxies.device.type, enabled=False):
             cosines = torch.einsum(
-                'md,md->m', self.queue.embeddings[rows].to(dtype),
-                F.normalize(proxies.detach().to(dtype))[classes])
-        total = torch.zeros_like(
-            self.learned, dtype=dtype).index_add_(0, classes, cosines)
-        members = torch.zeros_like(self.counts).index_add_(
-            0, classes, torch.ones_like(classes))
-        return torch.where(members > 0, self.h * total / members.clamp(min=1),
-                           self.learned.to(dtype))
+                'bd,bd->b', means,
+                F.normalize(proxies.detach()[labels].float()))
+        learned = torch.where(members > 0, self.h * cosines,
+                              self.learned[labels])
+        # a class that occurs twice gets the same value twice
+        self.learned[labels] = _of_first(comm, learned)
 
     def _now(self) -> int:
         if not self.by_epoch:
