@@ -4,7 +4,7 @@ The data are the handwritten digits that scikit-learn carries, so nothing is
 downloaded. ``rambo``: a small classifier of five digits, with the other five
 as background and noise on the pixels, is trained with ``RaMBOLoss``; drawn is
 its mean AP on held-out digits for values of lambda, alpha (margin) and tau
-(memory_batches). ``proxy_isa``: an embedding of five digits, two fifths of
+(memory_batches). ``proxy_isa``: an embedding of five digits, a fifth of
 whose labels are drawn at random, is trained with ``ProxyISALoss``; drawn are
 its weights and MAP@R on held-out digits, for values of k and V.
 
@@ -78,10 +78,10 @@ def train_embedding(seed: int, steps: int, **settings: float) -> float:
     """MAP@R on held-out digits after training with ``ProxyISALoss``."""
     torch.manual_seed(seed)
     images, labels = digits()
-    images = images + .6 * torch.randn(images.shape)
+    images = images + .3 * torch.randn(images.shape)
     held_out = torch.arange(len(images)) % 2 == 1
     pool = ((labels < CLASSES) & ~held_out).nonzero().flatten()
-    wrong = torch.rand(len(labels)) < .4
+    wrong = torch.rand(len(labels)) < .2
     noisy = torch.where(wrong, torch.randint(CLASSES, labels.shape), labels)
     model, proxies = network(32), nn.Parameter(torch.randn(CLASSES, 32))
     criterion = ProxyISALoss(
