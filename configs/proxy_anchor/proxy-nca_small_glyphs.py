@@ -5,4 +5,4 @@ model = dict(head=dict(loss=dict(
     type='mmrank.PytorchMetricLearningLoss',
     loss='ProxyNCALoss')))
 optim_wrapper = dict(paramwise_cfg=dict(
-    custom_keys={'loss_module.loss.proxies': dict(lr_mult=10. / 3)}))
+    custom_keys={'loss_module.loss.proxies': dict(lr_mult=1. / 3)}))

@@ -1,10 +1,10 @@
 _base_ = [
     '../_base_/models/embedding_small.py',
     '../_base_/datasets/glyphs.py',
-    '../_base_/schedules/glyphs_10e.py',
+    '../_base_/schedules/glyphs_20e.py',
     '../_base_/retrieval_runtime.py',
 ]
-default_hooks = dict(checkpoint=dict(interval=10))
+default_hooks = dict(checkpoint=dict(interval=20))
 model = dict(head=dict(loss=dict(
     type='mmrank.RaMBORecallLoss',
     weighting='log',
