@@ -128,7 +128,10 @@ def read_split(path: Path, split: str, part: str) -> list[str]:
     if not path.is_file():
         raise FileNotFoundError(f'{path} is missing; set splits_file to the '
                                 "benchmark's splits.json")
-    splits = json.loads(path.read_text())
+    try:
+        splits = json.loads(path.read_text())
+    except json.JSONDecodeError as error:
+        raise ValueError(f'{path} is no JSON: {error}') from None
     if split not in splits:
         raise ValueError(f'split must be one of {sorted(splits)}, but got '
                          f'{split!r}')

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 import os.path as osp
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -101,9 +101,29 @@ class RetrievalDataset(BaseDataset):
                 f'{type(self).__name__}: {self.data_root!r} lacks '
                 f'{", ".join(missing)}; lay it out as\n{self.layout}')
 
-    def _lines(self, name: str) -> list[list[str]]:
-        with open(osp.join(self.data_root, name), encoding='utf-8') as file:
-            return [line.split() for line in file if line.strip()]
+    def _rows(self, name: str, *kinds: type, skip: int = 0) -> Iterator[list]:
+        """Rows of a list below the root, each column of its kind.
+
+        Args:
+            name (str): the file.
+            kinds (type): ``str`` or ``int``, one a column.
+            skip (int): lines of heading.
+        """
+        path = osp.join(self.data_root, name)
+        with open(path, encoding='utf-8') as file:
+            for number, line in enumerate(file, 1):
+                if number <= skip or not line.strip():
+                    continue
+                cells = line.split()
+                try:
+                    if len(cells) != len(kinds):
+                        raise ValueError
+                    yield [kind(cell) for kind, cell in zip(kinds, cells)]
+                except ValueError:
+                    wanted = ' '.join(kind.__name__ for kind in kinds)
+                    raise ValueError(
+                        f'{path}, line {number}: expected the columns '
+                        f'"{wanted}", but got {line.strip()!r}') from None
 
 
 @DATASETS.register_module()
@@ -120,9 +140,13 @@ class CUBDataset(RetrievalDataset):
     published = {'train': (5864, 100), 'test': (5924, 100)}
 
     def load_items(self) -> Iterable[dict]:
-        paths = dict(self._lines('images.txt'))
-        for image, label in self._lines('image_class_labels.txt'):
-            if (int(label) <= 100) == (self.split == 'train'):
+        paths = dict(self._rows('images.txt', int, str))
+        labels = 'image_class_labels.txt'
+        for image, label in self._rows(labels, int, int):
+            if image not in paths:
+                raise ValueError(f'{self.data_root}/{labels} has a label of '
+                                 f'image {image}, but images.txt no path')
+            if (label <= 100) == (self.split == 'train'):
                 path = paths[image]
                 yield dict(img_path=f'images/{path}', name=osp.dirname(path))
 
@@ -144,7 +168,11 @@ class CarsDataset(RetrievalDataset):
     def load_items(self) -> Iterable[dict]:
         from scipy.io import loadmat
         path = osp.join(self.data_root, 'cars_annos.mat')
-        content = loadmat(path, squeeze_me=True)
+        try:
+            content = loadmat(path, squeeze_me=True)
+        except Exception as error:  # scipy's readers raise all kinds
+            raise ValueError(
+                f'{path!r} is no MATLAB file: {error}') from error
         if 'annotations' not in content:
             raise ValueError(f'{path!r} holds no field "annotations"; take '
                              'the cars_annos.mat of all 16,185 images')
@@ -167,16 +195,18 @@ class StanfordOnlineProductsDataset(RetrievalDataset):
     published = {'train': (59551, 11318), 'test': (60502, 11316)}
 
     def load_items(self) -> Iterable[dict]:
-        lines = self._lines(f'Ebay_{self.split}.txt')
-        if not lines or lines[0][:2] != ['image_id', 'class_id']:
-            raise ValueError(
-                f'Ebay_{self.split}.txt must begin with the line "image_id '
-                'class_id super_class_id path"')
-        for _, label, super_label, path in lines[1:]:
+        name = f'Ebay_{self.split}.txt'
+        with open(osp.join(self.data_root, name), encoding='utf-8') as file:
+            heading = file.readline().split()
+        if heading[:2] != ['image_id', 'class_id']:
+            raise ValueError(f'{self.data_root}/{name} must begin with the '
+                             'line "image_id class_id super_class_id path"')
+        for _, label, super_label, path in self._rows(
+                name, int, int, int, str, skip=1):
             yield dict(
                 img_path=path,
-                name=f'{int(label):05d}',
-                super_name=f'{int(super_label):02d}')
+                name=f'{label:05d}',
+                super_name=f'{super_label:02d}')
 
 
 @DATASETS.register_module()
@@ -200,8 +230,8 @@ class InShopDataset(RetrievalDataset):
         wanted = ('query', 'gallery') if self.split == 'test' else \
             (self.split, )
         # the first two lines are the number of items and the heading
-        for path, name, status in self._lines(
-                'Eval/list_eval_partition.txt')[2:]:
+        for path, name, status in self._rows(
+                'Eval/list_eval_partition.txt', str, str, str, skip=2):
             if status in wanted:
                 yield dict(
                     img_path=path,
@@ -234,8 +264,9 @@ class CSVRetrievalDataset(RetrievalDataset):
                  split: str | None = None,
                  **kwargs: Any) -> None:
         self.needed = (csv_file, )
-        self.splits = (split, )
-        super().__init__(data_root, split, **kwargs)
+        self.splits = (split, )  # type: ignore[assignment]
+        super().__init__(
+            data_root, split, **kwargs)  # type: ignore[arg-type]
 
     def load_items(self) -> Iterable[dict]:
         path = osp.join(self.data_root, self.needed[0])
@@ -248,13 +279,24 @@ class CSVRetrievalDataset(RetrievalDataset):
                 raise ValueError(f'{path!r} lacks the columns {missing}; it '
                                  f'has {columns}')
             for row in reader:
+                if None in row or None in row.values():
+                    raise ValueError(
+                        f'{path!r}, line {reader.line_num}: expected the '
+                        f'columns {columns}, but got {list(row.values())}')
                 if self.split is None or row['split'] == self.split:
-                    item = dict(img_path=row['path'], name=row['label'])
-                    if 'super_label' in columns:
-                        item['super_name'] = row['super_label']
-                    if 'is_query' in columns:
-                        item['is_query'] = row['is_query'] == '1'
-                    yield item
+                    yield self._item(row, f'{path!r}, line {reader.line_num}')
+
+    @staticmethod
+    def _item(row: dict[str, str], where: str) -> dict:
+        item: dict = dict(img_path=row['path'], name=row['label'])
+        if 'super_label' in row:
+            item['super_name'] = row['super_label']
+        if 'is_query' in row:
+            if row['is_query'] not in ('0', '1'):
+                raise ValueError(f'{where}: is_query must be 0 or 1, but got '
+                                 f'{row["is_query"]!r}')
+            item['is_query'] = row['is_query'] == '1'
+        return item
 
 
 @DATASETS.register_module()

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 from torchvision.transforms import v2
 
 from mmrank.registry import TRANSFORMS
@@ -26,7 +26,9 @@ class LoadImage:
 
     Args:
         mode (str): Pillow's name of the colours: 'RGB', or 'L' for grey.
-            Grey, palette and CMYK files are converted.
+            Grey, palette and CMYK files are converted, 16 bits become 8,
+            transparency is dropped, and what a camera's EXIF tag says is
+            lying is turned upright.
 
     Raises:
         ValueError: naming the file, if it is damaged or no image.
@@ -50,7 +52,7 @@ class LoadImage:
         try:
             with Image.open(path) as image:
                 image.load()  # a truncated file fails here, not later
-                return image
+                return _eight_bits(ImageOps.exif_transpose(image))
         except FileNotFoundError:
             raise FileNotFoundError(
                 f'the image {path!r} does not exist; is the data set '
@@ -71,7 +73,7 @@ class ImageTransforms:
 
     Example:
         >>> resize = ImageTransforms([dict(type='Resize', size=8)])
-        >>> from PIL import Image
+        >>> from PIL import Image, ImageOps
         >>> resize(dict(img=Image.new('RGB', (16, 16))))['img'].size
         (8, 8)
     """
@@ -111,6 +113,13 @@ class PackRetrievalInputs:
         if 'gt_label' in results:
             sample.set_gt_label(results['gt_label'])
         return dict(inputs=image, data_samples=sample)
+
+
+def _eight_bits(image: Image.Image) -> Image.Image:
+    """Pillow's own conversion clips 16 bits instead of scaling them."""
+    if not image.mode.startswith('I;16'):
+        return image
+    return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
 
 
 def _build(config: dict) -> Any:
