@@ -37,9 +37,19 @@ class ArgsortRank(torch.autograd.Function):
         return -(rank - moved_rank) / ctx.lambda_val, None
 
 
+def argsort_losses(scores: Tensor, relevance: Tensor, margin: float,
+                   lambda_val: float) -> Tensor:
+    """1 - AP of each list (Eq. 14, 21, 22), (..., n) -> (...); no ties."""
+    shifted = scores + margin * (0.5 - relevance.to(scores.dtype))
+    rank = ArgsortRank.apply(shifted, lambda_val) * scores.shape[-1]
+    among = shifted.detach().masked_fill(~relevance, -torch.inf)
+    precision = (argsort_rank(among) / rank).where(relevance, 0)
+    return 1 - precision.sum(-1) / relevance.sum(-1)
+
+
 def argsort_ap_loss(scores: Tensor, relevance: Tensor, margin: float,
                     lambda_val: float) -> Tensor:
-    """The AP loss of one list (Eq. 14, 21, 22); no ties."""
+    """The AP loss of one list; the second ranking is of positives only."""
     if not relevance.any():
         return scores.sum() * 0
     shifted = torch.where(relevance, scores - margin / 2,
@@ -47,6 +57,44 @@ def argsort_ap_loss(scores: Tensor, relevance: Tensor, margin: float,
     rank = ArgsortRank.apply(shifted, lambda_val) * len(scores)
     rank_plus = argsort_rank(shifted.detach()[relevance])
     return 1 - (rank_plus / rank[relevance]).mean()
+
+
+def argsort_map_loss(scores: Tensor, relevance: Tensor, margin: float,
+                     lambda_val: float,
+                     memory: tuple[Tensor, Tensor] | None = None) -> Tensor:
+    """The two-term detection loss, weights 2:1, all classes at once."""
+    joined, targets = scores, relevance
+    if memory is not None:
+        joined = torch.cat([scores, memory[0]])
+        targets = torch.cat([relevance, memory[1]])
+    present = targets.any(0)
+    lists = joined.t()[present], targets.t()[present]
+    per_class = argsort_losses(*lists, margin, lambda_val).mean()
+    cross_class = argsort_losses(
+        scores.reshape(-1), relevance.reshape(-1), margin, lambda_val)
+    return (2 * per_class + cross_class) / 3
+
+
+def argsort_map_loss_by_class(scores: Tensor, relevance: Tensor,
+                              margin: float, lambda_val: float) -> Tensor:
+    """The same with a loop over the classes that have positives."""
+    present = relevance.any(0).nonzero().view(-1).tolist()
+    per_class = sum(
+        argsort_losses(scores[:, c], relevance[:, c], margin, lambda_val)
+        for c in present) / len(present)
+    cross_class = argsort_losses(
+        scores.reshape(-1), relevance.reshape(-1), margin, lambda_val)
+    return (2 * per_class + cross_class) / 3
+
+
+def argsort_recall_loss(similarity: Tensor, relevance: Tensor, margin: float,
+                        lambda_val: float) -> Tensor:
+    """The recall loss, 'log' (Eq. 17, 20); no ties."""
+    shifted = similarity + margin * (0.5 - relevance.to(similarity.dtype))
+    rank = ArgsortRank.apply(shifted, lambda_val) * similarity.shape[-1]
+    among = shifted.detach().masked_fill(~relevance, -torch.inf)
+    above = (rank - argsort_rank(among))[relevance]
+    return above.log1p().mean()
 
 
 def pairwise_rank(scores: Tensor, relevance: Tensor) -> Tensor:

@@ -137,7 +137,8 @@ def climb(next_above: Tensor, scores: Tensor, first: Tensor,
         pieces = zip(*(part.split(_BLOCK_CUDA)
                        for part in (scores, first, last)))
         return torch.cat(
-            [climb(next_above, *piece, longest) for piece in pieces])
+            [climb(next_above, *piece, longest)  # type: ignore[call-arg]
+             for piece in pieces])
     for _ in range(longest.bit_length()):
         middle = (first + last) >> 1
         up = (next_above[middle] <= scores) & (first < last)
@@ -222,8 +223,7 @@ def _cells(scores: Tensor, low: Tensor, scale: Tensor, top: Tensor,
     grid = scores - low
     grid.mul_(scale)
     torch.minimum(grid, top, out=grid)
-    cells = grid.clamp_(min=0).to(torch.int32)
-    return cells.add_(offset) if offset.numel() > 1 else cells
+    return grid.clamp_(min=0).to(torch.int32).add_(offset)
 
 
 def _blocks(items: Items) -> Iterator[tuple[slice, slice, slice]]:

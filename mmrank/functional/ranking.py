@@ -37,8 +37,15 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .rank_counts import (Communicator, Items, Places, PlaceTable,
-                          SortedItems, positions, reach_of_movers)
+from .rank_counts import (
+    Communicator,
+    Items,
+    Places,
+    PlaceTable,
+    SortedItems,
+    positions,
+    reach_of_movers,
+)
 
 _Function = TypeVar('_Function', bound=Callable[..., Any])
 
@@ -400,7 +407,9 @@ def _measure_recall(scores: Tensor, relevance: Tensor, valid: Tensor | None,
         scores, relevance = scores[queries], relevance[queries]
         at = relevance.reshape(-1).nonzero().view(-1)
         width = scores.shape[1]
-        lengths = _float64(scores, [width]).expand(len(queries))             if valid is None else valid[queries].sum(1).double()
+        lengths = _float64(scores, [width]).expand(len(queries))
+        if valid is not None:
+            lengths = valid[queries].sum(1).double()
 
         def rule(_: Tensor, irrelevant: Tensor,
                  __: SortedItems) -> tuple[Tensor, Tensor]:

@@ -7,11 +7,20 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mmrank.functional import (blackbox_ap_loss, blackbox_map_loss,
-                               blackbox_map_terms, blackbox_recall_loss)
+from mmrank.functional import (
+    blackbox_ap_loss,
+    blackbox_map_loss,
+    blackbox_map_terms,
+    blackbox_recall_loss,
+    rank_counts,
+)
 
-from ..oracles import (argsort_ap_loss, pairwise_ap, pairwise_map,
-                       pairwise_recall)
+from ..oracles import (
+    argsort_ap_loss,
+    pairwise_ap,
+    pairwise_map,
+    pairwise_recall,
+)
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -109,6 +118,20 @@ def test_recall_loss_equals_the_pairwise_oracle(
     assert_same(loss, leaf.grad, pairwise_recall(
         lift(scores), relevance, margin, 10**exponent, weighting, valid),
         dtype)
+
+
+@pytest.mark.parametrize('size', [1, 16, 40, 100])
+def test_blocks_of_any_size_give_the_same_ranks(monkeypatch, size):
+    monkeypatch.setattr(rank_counts, '_BLOCK_CPU', size)
+    scores, relevance = torch.randn(90, 5), torch.rand(90, 5) < .3
+    leaf = scores[:40].clone().requires_grad_()
+    loss = blackbox_map_loss(
+        leaf, relevance[:40], margin=.15, lambda_val=3.,
+        memory_scores=scores[40:], memory_relevance=relevance[40:])
+    loss.backward()
+    assert_same(loss, leaf.grad, pairwise_map(
+        scores[:40], relevance[:40], .15, 3.,
+        memory=(scores[40:], relevance[40:])), torch.float32)
 
 
 @pytest.mark.parametrize('dtype', [torch.float32, torch.float64])

@@ -1,0 +1,297 @@
+"""Time and memory of the ranking losses against the textbook version.
+
+    python tools/benchmarks/ranking_core.py [--cases small|all] [--out DIR]
+
+The textbook version (``tests/oracles.py``) ranks by a double argsort, ranks
+the relevant items by a second one, and ranks again in the backward pass.
+"lean" is a version for one list whose second ranking is of the relevant items
+only.
+
+One thread. Times are processor times of forward and backward, the median of
+interleaved runs in one process. Memory is the highest resident set beyond the
+inputs, each in a process of its own. Writes ``ranking_core.json`` and
+``ranking_core.png``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+os.environ['OMP_NUM_THREADS'] = '1'
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+import torch  # noqa: E402
+
+from mmrank.functional import (  # noqa: E402
+    blackbox_ap_loss,
+    blackbox_map_loss,
+    blackbox_recall_loss,
+)
+from tests import oracles  # noqa: E402
+
+SEED = 0
+SETTINGS = dict(margin=.15, lambda_val=.5)
+# name: lists (n, P / n), or a function below; repeats; wanted time and
+# memory ratios
+LISTS = {
+    '100k, 1 %': (100_000, .01, 9, 8, 2),
+    '320k, 1 %': (320_000, .01, 7, 10, 2),
+    '1M, 1 %': (1_000_000, .01, 7, 10, 3),
+    '10M, 0.1 %': (10_000_000, .001, 3, 12, 3),
+    '100M, 0.01 %': (100_000_000, .0001, 1, None, None),
+}
+OTHERS = {
+    'mAP, 32k x 20, memory 7': (3, 8, 2),
+    'mAP, 8k x 1203': (3, 20, None),
+    'recall, 128 x 512': (15, 3, None),
+}
+Variants = tuple[torch.Tensor, dict[str, Callable[[], torch.Tensor]]]
+
+
+def make(case: str) -> Variants:
+    """The scores that get a gradient, and the losses by variant."""
+    torch.manual_seed(SEED)
+    if case in LISTS:
+        n, share = LISTS[case][:2]
+        return make_list(n, int(n * share))
+    if case == 'recall, 128 x 512':
+        return make_recall()
+    return make_map(case)
+
+
+def make_list(n: int, num_positives: int) -> Variants:
+    scores = torch.randn(n, requires_grad=True)
+    relevance = torch.zeros(n, dtype=torch.bool)
+    relevance[torch.randint(n, (num_positives, ))] = True
+    return scores, dict(
+        ours=lambda: blackbox_ap_loss(scores, relevance, **SETTINGS),
+        textbook=lambda: oracles.argsort_losses(
+            scores, relevance, **SETTINGS),
+        lean=lambda: oracles.argsort_ap_loss(scores, relevance, **SETTINGS),
+        sort=lambda: scores.detach().sort().values)
+
+
+def make_map(case: str) -> Variants:
+    lvis = '1203' in case
+    n, classes = (8192, 1203) if lvis else (32_768, 20)
+    # a quarter foreground; classes uniform, or long-tailed as in LVIS
+    shares = 1 / torch.arange(1., classes + 1) if lvis else \
+        torch.ones(classes)
+
+    def draw(rows: int) -> tuple[torch.Tensor, torch.Tensor]:
+        labels = shares.multinomial(rows, replacement=True)
+        labels[torch.rand(rows) < .75] = classes
+        return (torch.randn(rows, classes),
+                labels[:, None] == torch.arange(classes))
+
+    scores, relevance = draw(n)
+    scores.requires_grad_()
+    if lvis:
+        return scores, dict(
+            ours=lambda: blackbox_map_loss(scores, relevance, **SETTINGS),
+            textbook=lambda: oracles.argsort_map_loss_by_class(
+                scores, relevance, **SETTINGS))
+    memory = draw(7 * n)
+    return scores, dict(
+        ours=lambda: blackbox_map_loss(
+            scores, relevance, memory_scores=memory[0],
+            memory_relevance=memory[1], **SETTINGS),
+        textbook=lambda: oracles.argsort_map_loss(
+            scores, relevance, memory=memory, **SETTINGS))
+
+
+def make_recall() -> Variants:
+    # batch of 128, memory of 3 batches, 4 images a class
+    labels = torch.arange(512) // 4
+    similarity = torch.randn(128, 512, requires_grad=True)
+    relevance = labels[:128, None] == labels
+    return similarity, dict(
+        ours=lambda: blackbox_recall_loss(similarity, relevance, **SETTINGS),
+        textbook=lambda: oracles.argsort_recall_loss(
+            similarity, relevance, **SETTINGS))
+
+
+def step(scores: torch.Tensor, loss: Callable[[], torch.Tensor]) -> None:
+    value = loss()
+    if value.requires_grad:
+        value.backward()
+        scores.grad = None
+
+
+def measure_times(case: str) -> dict[str, float]:
+    """Median seconds of every variant, their runs interleaved."""
+    scores, variants = make(case)
+    repeats = (LISTS[case][2] if case in LISTS else OTHERS[case][0])
+    if case == '100M, 0.01 %':
+        variants = {name: variants[name] for name in ('ours', 'sort')}
+    times: dict[str, list[float]] = {name: [] for name in variants}
+    for run in range(repeats + (repeats > 1)):
+        for name, loss in variants.items():
+            start = time.process_time()
+            step(scores, loss)
+            if run or repeats == 1:
+                times[name].append(time.process_time() - start)
+    return {name: statistics.median(each) for name, each in times.items()}
+
+
+def measure_memory(case: str, variant: str) -> int:
+    """Bytes beyond the inputs at the highest point of one step."""
+    step(*(lambda scores, all_: (scores, all_['ours']))(*make_list(999, 9)))
+    scores, variants = make(case)
+    before = resident('VmRSS')
+    Path('/proc/self/clear_refs').write_text('5')  # resets the high mark
+    step(scores, variants[variant])
+    return resident('VmHWM') - before
+
+
+def resident(field: str) -> int:
+    for line in Path('/proc/self/status').read_text().splitlines():
+        if line.startswith(field):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError(f'/proc/self/status has no {field}')
+
+
+def in_a_process(*arguments: str) -> object:
+    done = subprocess.run([sys.executable, __file__, *arguments], check=True,
+                          stdout=subprocess.PIPE, text=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def measure_all(cases: list[str]) -> list[dict]:
+    rows = []
+    print(f'{"case":26}{"ours":>11}{"textbook":>11}{"ratio":>8}{"lean":>8}'
+          f'{"wanted":>8}{"memory":>10}{"ratio":>8}{"wanted":>8}')
+    for case in cases:
+        wanted = LISTS[case][3:] if case in LISTS else OTHERS[case][1:]
+        times = in_a_process('--time', case)
+        row = dict(case=case, seconds=times, wanted=wanted)
+        row['bytes'] = dict(ours=in_a_process('--memory', case, 'ours'))
+        if 'textbook' in times:
+            row['bytes']['textbook'] = in_a_process(
+                '--memory', case, 'textbook')
+        rows.append(row)
+        print(format_row(row), flush=True)
+    return rows
+
+
+def format_row(row: dict) -> str:
+    times, size = row['seconds'], row['bytes']
+    ours = times['ours']
+    textbook = times['textbook'] * 1e3 if 'textbook' in times else None
+
+    def text(value: float | None, form: str) -> str:
+        return '-' if value is None else format(value, form)
+
+    def ratio(of: dict, name: str) -> float | None:
+        return of[name] / of['ours'] if name in of else None
+
+    wanted_time, wanted_memory = row['wanted']
+    return (f'{row["case"]:26}{ours * 1e3:8.1f} ms'
+            f'{text(textbook, ".1f"):>8} ms'
+            f'{text(ratio(times, "textbook"), ".1f"):>8}'
+            f'{text(ratio(times, "lean"), ".1f"):>8}'
+            f'{text(wanted_time, ".0f"):>8}'
+            f'{size["ours"] / 2**20:7.1f} MB'
+            f'{text(ratio(size, "textbook"), ".1f"):>8}'
+            f'{text(wanted_memory, ".0f"):>8}')
+
+
+def measure_growth(exponents: range) -> list[dict]:
+    """Times at doubling n with a fixed number of positives."""
+    points = []
+    for exponent in exponents:
+        n = 1 << exponent
+        scores, variants = make_list(n, 1000)
+        names = ['ours', 'sort'] + ['textbook'] * (exponent <= 22)
+        seconds: dict[str, list[float]] = {name: [] for name in names}
+        for _ in range(5):
+            for name in names:
+                start = time.process_time()
+                step(scores, variants[name])
+                seconds[name].append(time.process_time() - start)
+        points.append(dict(n=n, **{
+            name: statistics.median(each) for name, each in seconds.items()}))
+    return points
+
+
+def plot(points: list[dict], path: Path) -> None:
+    import matplotlib
+    matplotlib.use('Agg')
+    import matplotlib.pyplot as plt
+    figure, axes = plt.subplots(figsize=(6, 4.5), layout='constrained')
+    labels = dict(textbook='textbook: argsorts', sort='one torch.sort',
+                  ours='mmrank')
+    for name, label in labels.items():
+        known = [point for point in points if name in point]
+        axes.loglog([point['n'] for point in known],
+                    [point[name] for point in known], 'o-', label=label)
+    axes.set(xlabel='ranked items n (1000 relevant)',
+             ylabel='seconds, forward and backward, one thread',
+             title='AP loss: time against n')
+    axes.grid(True, which='both', alpha=.3)
+    axes.legend()
+    figure.savefig(path, dpi=120)
+
+
+def describe() -> dict:
+    cpu = platform.processor()
+    for line in Path('/proc/cpuinfo').read_text().splitlines():
+        if line.startswith('model name'):
+            cpu = line.split(':')[1].strip()
+            break
+    commit = subprocess.run(
+        ['git', 'rev-parse', '--short', 'HEAD'], cwd=ROOT, text=True,
+        stdout=subprocess.PIPE).stdout.strip()
+    return dict(
+        command='python tools/benchmarks/ranking_core.py '
+        + ' '.join(sys.argv[1:]), seed=SEED, commit=commit,
+        hardware=f'{cpu}, {os.cpu_count()} cores, one thread used',
+        torch=torch.__version__,
+        date=datetime.date.today().isoformat())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
+    parser.add_argument('--cases', choices=['small', 'all'], default='all',
+                        help='small leaves out 10M and 100M')
+    parser.add_argument('--out', type=Path, default=ROOT / 'docs/benchmarks')
+    parser.add_argument('--time', metavar='CASE', help=argparse.SUPPRESS)
+    parser.add_argument('--memory', nargs=2, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    if options.time:
+        print(json.dumps(measure_times(options.time)))
+        return
+    if options.memory:
+        print(json.dumps(measure_memory(*options.memory)))
+        return
+    cases = [*LISTS, *OTHERS]
+    if options.cases == 'small':
+        cases = [case for case in cases if not case.startswith(('10M',
+                                                                '100M'))]
+    facts = describe()
+    print('\n'.join(f'{key}: {value}' for key, value in facts.items()))
+    rows = measure_all(cases)
+    points = measure_growth(range(14, 23 if options.cases == 'small' else 25))
+    growth = [b['ours'] / a['ours'] for a, b in zip(points, points[1:])]
+    print('growth when n doubles at 1000 positives:',
+          ' '.join(f'{value:.2f}' for value in growth))
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / 'ranking_core.json').write_text(json.dumps(
+        dict(**facts, rows=rows, growth=points), indent=1) + '\n')
+    plot(points, options.out / 'ranking_core.png')
+
+
+if __name__ == '__main__':
+    main()
