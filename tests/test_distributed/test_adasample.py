@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.distributed as dist
+from mmengine.dist import all_reduce_params
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -146,3 +147,19 @@ def test_nobody_draws_what_another_process_draws():
     chosen = sampler(None, torch.ones(64, SLOTS, dtype=torch.bool))
     halves = chosen.anchor.chunk(2)
     assert not torch.equal(*halves)
+
+
+def buffers_after_averaging():
+    model = make(10.)
+    train(model, slice(None), steps=2)
+    before = {k: v.clone() for k, v in model.sampler.named_buffers()}
+    all_reduce_params(model.buffers(), op='mean')
+    return before, dict(model.sampler.named_buffers())
+
+
+def test_averaging_buffers_over_processes_leaves_the_state_as_it_is(processes):
+    """What MMEngine's SyncBuffersHook does after each epoch."""
+    for before, after in processes(2).run(buffers_after_averaging):
+        assert int(after['step']) == 2
+        for key in ('L_avg', 'step'):
+            torch.testing.assert_close(after[key], before[key])

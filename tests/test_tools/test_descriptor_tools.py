@@ -25,6 +25,10 @@ def tool(path):
     return module
 
 
+def read_rows(path):
+    return list(csv.DictReader(path.read_text().splitlines()))
+
+
 def call(path, monkeypatch, *arguments):
     module = tool(path)
     monkeypatch.setattr(sys, 'argv', [path, *map(str, arguments)])
@@ -100,7 +104,7 @@ def test_reproduction_is_resumed_cell_by_cell(data, tmp_path, monkeypatch,
                  2, '--seeds', 2, '--max-cells', 2)
 
     def rows():
-        return list(csv.DictReader(open(out.with_suffix('.csv'))))
+        return read_rows(out.with_suffix('.csv'))
 
     module = call('benchmarks/reproduce_descriptors.py', monkeypatch,
                   *arguments)
@@ -146,7 +150,7 @@ def test_informativeness_writes_correlations_and_the_plot(
     call('benchmarks/informativeness.py', monkeypatch, data, '--out', out,
          '--classes', 4, '--steps', 2, '--moments', 2, '--batch', 4,
          '--width', 2)
-    rows = list(csv.DictReader(open(out.with_suffix('.csv'))))
+    rows = read_rows(out.with_suffix('.csv'))
     assert [row['step'] for row in rows] == ['0', '2']
     assert all(-1 <= float(row['pearson']) <= 1 for row in rows)
     assert out.with_suffix('.svg').is_file()
