@@ -30,6 +30,10 @@ class EmbeddingStatisticsHook(Hook):
     Raises:
         ValueError: for an interval below 1; before training if the model has
             no such head.
+
+    Example:
+        >>> custom_hooks = [
+        ...     dict(type='mmrank.EmbeddingStatisticsHook', interval=100)]
     """
 
     priority = 'LOW'
@@ -82,8 +86,8 @@ class EmbeddingStatisticsHook(Hook):
         ]).to(embeddings.device)
         numbers = embedding_statistics(
             embeddings, labels, getattr(self._head, 'proxies', None))
-        loss = getattr(self._head, 'loss_module', None)
-        if hasattr(loss, 'statistics'):
+        loss: Any = getattr(self._head, 'loss_module', None)
+        if loss is not None and hasattr(loss, 'statistics'):
             numbers.update(loss.statistics())
         runner.visualizer.add_scalars(
             {f'embedding/{name}': value for name, value in numbers.items()},
@@ -114,6 +118,7 @@ def embedding_statistics(embeddings: Tensor,
         average is left out.
 
     Example:
+        >>> import torch
         >>> numbers = embedding_statistics(
         ...     torch.eye(2)[[0, 0, 1]], torch.tensor([0, 0, 1]))
         >>> numbers['same_class'], numbers['other_class']

@@ -29,6 +29,9 @@ class FrozenBNHook(Hook):
     Raises:
         ValueError: before training, if a module is missing or holds no batch
             norm.
+
+    Example:
+        >>> custom_hooks = [dict(type='mmrank.FrozenBNHook')]
     """
 
     def __init__(self, modules: Sequence[str] = ('backbone', )) -> None:

@@ -38,6 +38,9 @@ class HeadWarmupHook(Hook):
     Raises:
         ValueError: if ``epochs`` is negative; before training if a prefix
             fits no parameter.
+
+    Example:
+        >>> custom_hooks = [dict(type='mmrank.HeadWarmupHook', epochs=5)]
     """
 
     # before anything that looks at gradients or writes checkpoints

@@ -21,6 +21,20 @@ class MetricLearner(BaseModel):
             ``ImgDataPreprocessor``, which stacks images and normalises where
             told to.
         init_cfg (dict, optional): of ``BaseModule``.
+
+    Example:
+        >>> model = dict(
+        ...     type='mmrank.MetricLearner',
+        ...     data_preprocessor=dict(
+        ...         type='ImgDataPreprocessor', bgr_to_rgb=True,
+        ...         mean=[123.675, 116.28, 103.53],
+        ...         std=[58.395, 57.12, 57.375]),
+        ...     backbone=dict(type='mmrank.TimmBackbone',
+        ...                   model_name='resnet50', pretrained=True),
+        ...     head=dict(
+        ...         type='mmrank.MetricLearningHead', in_channels=2048,
+        ...         embedding_size=512, num_classes=100,
+        ...         loss=dict(type='mmrank.ProxyAnchorLoss')))
     """
 
     def __init__(self,

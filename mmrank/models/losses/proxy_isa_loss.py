@@ -141,6 +141,13 @@ class ProxyISALoss(nn.Module):
         """Tell the 0-based epoch, in a loop that is not MMEngine's."""
         self._epoch = epoch
 
+    def reset(self) -> None:
+        """Forget everything, as before the first step."""
+        self.counts.zero_()
+        self.learned.fill_(1)
+        self.steps.zero_()
+        self.queue.reset()
+
     def forward(self,
                 embeddings: Tensor,
                 labels: Tensor,

@@ -50,7 +50,7 @@ def test_features_of_another_rank_are_refused():
 
 
 @pytest.mark.parametrize('layer_norm', [False, True])
-@pytest.mark.parametrize('dtype', [torch.float32, torch.float16])
+@pytest.mark.parametrize('dtype', [torch.float32, torch.bfloat16])
 def test_embeddings_have_length_one_in_float32(layer_norm, dtype):
     module = head(layer_norm=layer_norm).to(dtype)
     found = module(torch.randn(2, 3, 4, 4).to(dtype))

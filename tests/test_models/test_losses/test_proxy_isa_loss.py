@@ -250,6 +250,25 @@ def test_five_and_five_steps_equal_ten(tmp_path):
     assert_same(state(second), state(straight))
 
 
+def test_reset_forgets_everything():
+    loss, proxies = isa(), torch.randn(3, 4)
+    for _ in range(5):
+        loss(*batch(), proxies=proxies)
+    loss.reset()
+    assert_same(state(loss), state(isa()))
+
+
+def test_before_its_start_the_queue_stays_empty_and_no_sample_is_dropped():
+    loss, proxies = isa(queue_start=10, weighting_start=10), torch.eye(3, 4)
+    for _ in range(10):
+        loss(-proxies, torch.arange(3), proxies=proxies)
+    assert len(loss.queue) == 0
+    assert loss.counts.tolist() == [10] * 3
+    assert loss.learned.tolist() == [1.] * 3
+    loss(-proxies, torch.arange(3), proxies=proxies)
+    assert loss.counts.tolist() == [10] * 3, 'now these are outliers'
+
+
 def test_the_epoch_comes_from_the_message_hub():
     loss, proxies = isa(by_epoch=True), torch.randn(3, 4)
     hub = MessageHub.get_instance('proxy_isa_epoch')
