@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import cv2
 import numpy as np
@@ -90,7 +91,7 @@ def keypoint_frames(keypoints: Sequence | np.ndarray | Tensor,
 
 def describe(image: np.ndarray,
              keypoints: Sequence | np.ndarray | Tensor,
-             model: nn.Module,
+             model: Any,
              *,
              magnification: float = 5.0,
              size: float = 12.0) -> np.ndarray:

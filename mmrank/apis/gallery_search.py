@@ -100,7 +100,7 @@ class GallerySearch:
 
     def __init__(self,
                  embeddings: Any,
-                 labels: Sequence[int] | None = None,
+                 labels: Sequence[int] | np.ndarray | None = None,
                  paths: Sequence[str] | None = None,
                  *,
                  classes: Sequence[str] | None = None,
@@ -320,7 +320,7 @@ def write_archive(file: str | os.PathLike,
         dir=folder, prefix='.' + os.path.basename(file), suffix='.part')
     try:
         with os.fdopen(handle, 'wb') as stream:
-            np.savez(stream, **arrays)
+            np.savez(stream, **arrays)  # type: ignore[arg-type]
         os.chmod(draft, 0o666 & ~_umask())
         os.replace(draft, file)
     except BaseException:

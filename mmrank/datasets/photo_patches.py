@@ -12,7 +12,9 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -124,7 +126,7 @@ def _jitter(rng: np.random.Generator, noise: dict, bend: float) -> np.ndarray:
     scale = 2.**rng.uniform(-noise['scale'], noise['scale'])
     shift = rng.uniform(-1, 1, 2) * noise['shift']
     turn = rng.uniform(-1, 1) * noise['turn']
-    return keypoint_frame(*shift, scale, turn) @ homography
+    return keypoint_frame(shift[0], shift[1], scale, turn) @ homography
 
 
 def _relight(patch: np.ndarray, rng: np.random.Generator,
@@ -261,10 +263,10 @@ def write_photo_tour(folder: Path, sequences: dict, num_pairs: int,
         ids.append(np.repeat(np.arange(count) + start, len(STRIPS) - 1))
         photos.append(np.full(ids[-1].shape, number))
         start += count
-    patches = [cv2.resize(tile, (TILE, TILE), interpolation=cv2.INTER_AREA)
+    resized = [cv2.resize(tile, (TILE, TILE), interpolation=cv2.INTER_AREA)
                for tile in np.concatenate(tiles)]
     point_ids, photo_ids = np.concatenate(ids), np.concatenate(photos)
-    write_mosaics(folder, patches)
+    write_mosaics(folder, resized)
     (folder / 'info.txt').write_text(
         ''.join(f'{point} 0\n' for point in point_ids))
     pairs = _test_pairs(point_ids, photo_ids, num_pairs, rng)
@@ -306,6 +308,7 @@ def _write_tasks(root: Path, count: int, seed: int) -> None:
     lengths = {}
     for folder in sorted(path for path in root.iterdir() if path.is_dir()):
         strip = cv2.imread(str(folder / 'ref.png'), cv2.IMREAD_GRAYSCALE)
+        assert strip is not None  # written a moment ago
         lengths[folder.name] = len(strip) // STRIP_TILE
     parts = [[name for name in lengths if name[2:] in photos]
              for photos in SCENES.values()]
@@ -356,7 +359,7 @@ def write_tasks(folder: Path, split: str, lengths: dict[str, int],
                    (everything[i] for i in part))
 
 
-def _write_csv(path: Path, header: str, rows: object) -> None:
+def _write_csv(path: Path, header: str, rows: Iterable[Any]) -> None:
     lines = [header, *(','.join(map(str, row)) for row in rows)]
     path.write_text('\n'.join(lines) + '\n')
 

@@ -67,6 +67,7 @@ class EmbeddingCollector:
                 f'a predicted sample lacks {missing}; the model sets '
                 'pred_embedding, PackRetrievalInputs gt_label and, by its '
                 'meta_keys, sample_idx')
+        assert embedding is not None
         self._device = embedding.device
         self._values.append(embedding.detach().cpu())
         self._facts.append((int(sample['gt_label']['label']),

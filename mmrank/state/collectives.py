@@ -86,7 +86,8 @@ class Collectives:
         """
         if self.size == 1:
             return tensor
-        gathered: Tensor = _GatherWithGradient.apply(tensor, self)
+        gathered: Tensor = _GatherWithGradient.apply(  # type: ignore[no-untyped-call]
+            tensor, self)
         return gathered
 
     def sum(self, tensor: Tensor) -> Tensor:

@@ -42,7 +42,8 @@ class _Deck:
     No draw holds an item twice as long as there are enough of them.
     """
 
-    def __init__(self, items: Sequence[int], rng: np.random.Generator) -> None:
+    def __init__(self, items: Sequence[int] | np.ndarray,
+                 rng: np.random.Generator) -> None:
         self.items = np.asarray(items)
         self.rng = rng
         self.left: list[int] = []

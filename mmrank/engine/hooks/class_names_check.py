@@ -74,7 +74,7 @@ def _check_xml(dataset: Any, classes: tuple[str, ...]) -> None:
     # only now are the annotations read once more, those of images that the
     # data set left out as empty too
     folder = osp.join(dataset.sub_data_root, dataset.ann_subdir)
-    named = {name.text for image in list_from_file(dataset.ann_file)
+    named = {name.text or '' for image in list_from_file(dataset.ann_file)
              for name in ElementTree.parse(
                  osp.join(folder, f'{image}.xml')).iterfind('object/name')}
     unknown = sorted(named - set(classes))

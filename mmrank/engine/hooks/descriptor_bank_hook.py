@@ -9,7 +9,6 @@ from mmengine.hooks import Hook
 from mmengine.model import is_model_wrapper
 from mmengine.runner import Runner
 from torch import Tensor
-from torch.utils.data import Dataset
 
 from mmrank.models.learners.descriptor_learner import evaluating
 from mmrank.registry import HOOKS
@@ -65,7 +64,7 @@ def _bare(runner: Runner) -> Any:
 
 
 @torch.no_grad()
-def describe_classes(model: Any, dataset: Dataset,
+def describe_classes(model: Any, dataset: Any,
                      classes_per_pass: int = 256) -> Tensor:
     """Descriptors of every slot of every class, float32, (C, k, D)."""
     comm = Collectives()

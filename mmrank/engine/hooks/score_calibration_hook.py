@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
@@ -107,7 +108,7 @@ def calibrate_detector(model: nn.Module, dataloader: DataLoader,
     return True
 
 
-def _calibrations(model: nn.Module) -> list[nn.Module]:
+def _calibrations(model: nn.Module) -> list[Any]:
     losses = {
         name: module for name, module in model.named_modules()
         if getattr(module, 'is_ranking_loss', False)
@@ -134,7 +135,7 @@ def _unwrapped(runner: Runner) -> nn.Module:
 
 
 @torch.no_grad()
-def _detections(model: nn.Module, dataloader: DataLoader,
+def _detections(model: Any, dataloader: DataLoader,
                 iou_thr: float) -> tuple[np.ndarray, np.ndarray]:
     """Score and correctness of every detection, on all processes."""
     training = model.training
@@ -152,7 +153,7 @@ def _detections(model: nn.Module, dataloader: DataLoader,
     return np.concatenate(scores), np.concatenate(matches)
 
 
-def _matched(sample: object, iou_thr: float) -> tuple[np.ndarray, np.ndarray]:
+def _matched(sample: Any, iou_thr: float) -> tuple[np.ndarray, np.ndarray]:
     """Scores and correctness of one image's detections.
 
     mmdet's own matching of the VOC metric, class by class; detections of
@@ -180,7 +181,7 @@ def _matched(sample: object, iou_thr: float) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate(scores), np.concatenate(matches)
 
 
-def _boxes(instances: object, label: int) -> np.ndarray:
+def _boxes(instances: Any, label: int) -> np.ndarray:
     if instances is None or len(instances.labels) == 0:
         return np.zeros((0, 4), np.float32)
     boxes = instances.bboxes

@@ -144,7 +144,7 @@ class HPatchesMetric(BaseMetric):
         split = self.split or meta.get('split')
         folder = self.tasks_dir or meta.get('tasks_dir')
         table = _Descriptors(results)
-        scores = {}
+        scores: dict[str, float] = {}
         for task in self.tasks:
             scores |= getattr(self, '_' + task)(table, split, folder)
         return {key: 100 * float(value) for key, value in scores.items()}
@@ -169,7 +169,8 @@ class HPatchesMetric(BaseMetric):
                 gains = np.repeat([1., 0.], [len(few), len(wrong[key])])
                 scores[f'verification/{kind}/{strength}'] = self._area(
                     np.concatenate([few, wrong[key]]), gains)
-        return {'verification': np.mean(list(scores.values())), **scores}
+        mean = float(np.mean(list(scores.values())))
+        return {'verification': mean, **scores}
 
     def _matching(self, table: _Descriptors, split: str,
                   folder: str) -> dict[str, float]:
@@ -223,7 +224,7 @@ class HPatchesMetric(BaseMetric):
                 sums[key] += self._retrieve(right, rest)
         scores = {f'retrieval/{strength}': sums[key] / len(queries)
                   for key, strength in STRENGTHS.items()}
-        return {'retrieval': np.mean(list(scores.values())), **scores}
+        return {'retrieval': float(np.mean(list(scores.values()))), **scores}
 
     def _retrieve(self, right: Tensor, rest: Tensor) -> float:
         """The sum over queries of the mean area over pools."""

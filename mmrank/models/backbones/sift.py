@@ -33,7 +33,7 @@ class SIFTPatches(BaseModule):
         super().__init__(init_cfg)
         self.patch_size = patch_size
         self.root = root
-        self._sift = cv2.SIFT_create()
+        self._sift = cv2.SIFT_create()  # type: ignore[attr-defined]
 
     def forward(self, patches: Tensor) -> Tensor:
         """Descriptors of the patches, in the order given."""
@@ -41,8 +41,8 @@ class SIFTPatches(BaseModule):
         span = patches.amax((1, 2, 3), keepdim=True) - low
         grey = ((patches - low) / span.clamp_min(1e-6) * 255).byte()
         rows = [self._describe(tile) for tile in grey[:, 0].cpu().numpy()]
-        table = np.stack(rows) if rows else np.zeros((0, 128), np.float32)
-        table = torch.from_numpy(table).to(patches.device)
+        stacked = np.stack(rows) if rows else np.zeros((0, 128), np.float32)
+        table = torch.from_numpy(stacked).to(patches.device)
         if self.root:
             table = F.normalize(table, p=1, dim=1).sqrt()
         return F.normalize(table, dim=1)

@@ -40,6 +40,8 @@ class TimmBackbone(BaseModule):
             suggested.
     """
 
+    model: Any  # of timm's own classes
+
     def __init__(self,
                  model_name: str,
                  pretrained: bool = False,

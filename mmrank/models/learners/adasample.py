@@ -71,6 +71,9 @@ class AdaSample(nn.Module):
         ValueError: for a value out of range, or a missing bank.
     """
 
+    L_avg: Tensor
+    step: Tensor
+
     def __init__(self,
                  lambda_val: float = 10.0,
                  distance: str = 'angular',
@@ -168,6 +171,7 @@ class AdaSample(nn.Module):
         positive = draw(probabilities, uniforms[:, 1])
         weights = None
         if self.reweight:
+            assert distances is not None  # see needs_descriptors
             chosen = distances.gather(1, positive[:, None]).squeeze(1)
             weights = self._weights(chosen, comm)
         symmetry = (uniforms[:, 2] * 8).long()

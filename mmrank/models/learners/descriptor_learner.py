@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -132,8 +133,8 @@ class DescriptorLearner(BaseModel):
         self.chunk_size = chunk_size
 
     def forward(self,
-                inputs: Tensor | list[Tensor],
-                data_samples: dict | list[dict] | None = None,
+                inputs: Any,
+                data_samples: Any = None,
                 mode: str = 'tensor') -> Tensor | dict | list[dict]:
         """``loss`` -> losses, ``predict`` -> data samples, ``tensor`` ->
         descriptors."""
@@ -182,7 +183,7 @@ class DescriptorLearner(BaseModel):
             for sample, row in zip(_rows(data_samples), rows)
         ]
 
-    def _pairs(self, inputs: Tensor, chosen: tuple) -> Tensor:
+    def _pairs(self, inputs: Tensor, chosen: Any) -> Tensor:
         """The anchors' patches, then the positives'."""
         rows = torch.arange(len(inputs), device=inputs.device)
         patches = torch.cat(

@@ -162,5 +162,5 @@ def _arguments(cls: type) -> set[str]:
     return {
         name
         for base in cls.__mro__ if '__init__' in vars(base)
-        for name in inspect.signature(base.__init__).parameters
+        for name in inspect.signature(vars(base)['__init__']).parameters
     }

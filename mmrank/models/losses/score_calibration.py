@@ -33,6 +33,9 @@ class ScoreCalibration(nn.Module):
         True
     """
 
+    scale: Tensor
+    bias: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer('scale', torch.ones(()))
