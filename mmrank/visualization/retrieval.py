@@ -139,7 +139,8 @@ def draw_embedding(embeddings: Tensor,
                  cmap='hsv', s=14, alpha=0.75, linewidths=0, vmin=0, vmax=1)
     if proxies is not None:
         axes.scatter(plane[number:, 0], plane[number:, 1], c=hues,
-                     cmap='hsv', s=130, marker='*', edgecolors='black', linewidths=0.8, vmin=0, vmax=1)
+                     cmap='hsv', s=130, marker='*', edgecolors='black',
+                     linewidths=0.8, vmin=0, vmax=1)
     stars = ', proxies as stars' if proxies is not None else ''
     axes.set_title(f'{number} embeddings of {len(classes)} classes by '
                    f'{method}{stars}')
