@@ -267,3 +267,11 @@ def test_fpr_without_both_kinds_of_pairs_is_an_error(
         distances, matches, word):
     with pytest.raises(ValueError, match=word):
         fpr_at_recall(torch.tensor(distances), torch.tensor(matches))
+
+
+def test_a_block_of_the_largest_benchmark_is_bounded_in_memory():
+    from mmrank.functional import retrieval
+    for depth in (12, 60502):
+        rows = retrieval._chunk_size(60502, depth, 4)
+        # similarities, and neighbours as values and as indices
+        assert 1 <= rows * (60502 * 4 + depth * 12) <= 2**28
