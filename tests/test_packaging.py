@@ -10,6 +10,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 import mmrank
 from mmrank import check
@@ -132,6 +133,16 @@ def test_sdist_builds_the_same_wheel(source, tmp_path):
     for name in ('LICENSE', f'configs/{NAME}', 'tools/train.py', 'setup.py',
                  'tools/setup_env.sh', 'requirements/maintained.txt'):
         assert name in names
+
+
+def test_model_index_imports_every_metafile_and_their_configs_exist():
+    index = yaml.safe_load((ROOT / 'model-index.yml').read_text())['Import']
+    there = {path.relative_to(ROOT).as_posix()
+             for path in ROOT.glob('configs/*/metafile.yml')}
+    assert set(index) == there
+    for name in index:
+        for model in yaml.safe_load((ROOT / name).read_text())['Models']:
+            assert (ROOT / model['Config']).is_file(), model
 
 
 def test_nothing_pulls_torch_or_mmcv_behind_the_users_back():
