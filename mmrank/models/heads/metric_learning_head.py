@@ -172,7 +172,7 @@ class MetricLearningHead(BaseModule):
         if 'max' in self.pooling:
             # max_pool's rule for ties, not amax's: the gradient goes to one
             pooled.append(feats.flatten(dims[0], dims[-1]).max(dims[0])[0])
-        return sum(pooled)
+        return sum(pooled[1:], pooled[0])
 
 
 def _with_sizes(loss: dict, num_classes: int | None,
