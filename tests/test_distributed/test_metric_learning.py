@@ -21,6 +21,7 @@ from mmrank.models.losses import (
     ProxyAnchorLoss,
     ProxyISALoss,
     PytorchMetricLearningLoss,
+    RaMBORecallLoss,
 )
 from mmrank.registry import MODELS
 
@@ -218,3 +219,41 @@ def test_the_warm_up_is_right_under_ddp_without_unused_parameters(processes):
     for name, tensor in one[1].items():
         assert not torch.equal(tensor, one[0][name]), name
         assert torch.equal(tensor, two[1][name]), name
+
+
+class TwoMemories(nn.Module):
+    """Proxy-ISA's queue and RaMBO's memory beside each other."""
+
+    def __init__(self):
+        super().__init__()
+        self.isa = Model('ProxyISA', 'global')
+        self.recall = RaMBORecallLoss(memory_batches=2)
+
+    def forward(self, inputs, labels, scale=1.):
+        embeddings = self.isa.backbone(inputs)
+        return scale * (
+            self.recall(embeddings, labels)
+            + self.isa.loss(embeddings, labels, proxies=self.isa.proxies))
+
+
+def two_memories(under_ddp):
+    model = TwoMemories()
+    forward = DistributedDataParallel(model, broadcast_buffers=False) \
+        if under_ddp else model
+    for step in batches((4, 3), 5):
+        model.zero_grad()
+        mine = step[dist.get_rank()] if under_ddp else \
+            tuple(map(torch.cat, zip(*step)))
+        value = forward(*mine, scale=2.)
+        value.backward()
+    return value.item(), model.state_dict(), [
+        p.grad.clone() for p in model.parameters()]
+
+
+def test_two_losses_with_memories_and_extra_keywords_run_under_ddp(processes):
+    value, state, gradients = two_memories(under_ddp=False)
+    for found in processes(2).run(two_memories, True):
+        assert found[0] == pytest.approx(value, rel=1e-4)
+        torch.testing.assert_close(found[1], state)
+        torch.testing.assert_close(
+            found[2], gradients, rtol=1e-3, atol=1e-5)
