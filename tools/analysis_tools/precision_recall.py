@@ -152,8 +152,9 @@ def main() -> None:
     metric.dataset_meta = dataset.metainfo
     visualizer = VISUALIZERS.build(dict(
         type='mmdet.DetLocalVisualizer', name='precision_recall',
-        vis_backends=[dict(type='LocalVisBackend', img_save_dir='.')],
-        save_dir=args.out_dir))
+        vis_backends=[dict(
+            type='LocalVisBackend', save_dir=args.out_dir,
+            img_save_dir='.')]))
     visualizer.dataset_meta = dataset.metainfo
     truths = [ground_truth(dataset, i) for i in range(len(dataset))]
     curves, means = {}, {}
