@@ -396,7 +396,7 @@ def _one_hot(label: Tensor, num_classes: int) -> Tensor:
 
 
 def _check_number(name: str, value: float, low: float | None) -> None:
-    fine = 0 < value if low is None else low <= value
+    fine = value > 0 if low is None else low <= value
     if not fine or not math.isfinite(value):
         bound = '> 0' if low is None else f'>= {low}'
         raise ValueError(

@@ -6,7 +6,7 @@ import math
 import warnings
 
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmrank.functional.ranking import blackbox_recall_loss
