@@ -3,7 +3,7 @@
 _base_ = [
     '../_base_/models/faster-rcnn_r18_fpn_small.py',
     '../_base_/datasets/digits_on_photos.py',
-    '../_base_/schedules/digits_10min_cpu.py',
+    '../_base_/schedules/digits_8e.py',
     '../_base_/class_checks.py',
     'mmdet::_base_/default_runtime.py',
 ]

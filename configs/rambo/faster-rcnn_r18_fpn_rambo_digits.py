@@ -19,4 +19,3 @@ model = dict(
                 loss_weight=10.0))),
     # ranks mean the same at every level of the scores: none is cut off
     test_cfg=dict(rcnn=dict(score_thr=0.0)))
-optim_wrapper = dict(optimizer=dict(lr=0.002))

@@ -74,7 +74,7 @@ def _draw_class(axes: Any, class_name: str,
              xlabel='recall', ylabel='precision')
     axes.grid(alpha=0.3)
     if axes.lines:
-        axes.legend(loc='lower left', fontsize='small')
+        axes.legend(loc='lower right', fontsize='small')
 
 
 def _draw_summary(axes: Any, runs: Mapping[str, Sequence[Mapping[str, Any]]],
@@ -88,4 +88,4 @@ def _draw_summary(axes: Any, runs: Mapping[str, Sequence[Mapping[str, Any]]],
     axes.set(title='AP of each class, and their mean', xlim=(0, 1))
     axes.set_yticks(places + height * (len(runs) - 1) / 2, classes)
     axes.invert_yaxis()
-    axes.legend(loc='lower left', fontsize='small')
+    axes.legend(loc='lower right', fontsize='small')

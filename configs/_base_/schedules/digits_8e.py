@@ -1,12 +1,12 @@
-# some minutes of training on two CPU cores: 1,500 iterations of 8 images
-max_epochs = 10
+# some minutes of training on two CPU cores: 1,200 iterations of 8 images
+max_epochs = 8
 train_cfg = dict(
-    type='EpochBasedTrainLoop', max_epochs=max_epochs, val_interval=5)
+    type='EpochBasedTrainLoop', max_epochs=max_epochs, val_interval=4)
 val_cfg = dict(type='ValLoop')
 test_cfg = dict(type='TestLoop')
 optim_wrapper = dict(
     type='OptimWrapper',
-    optimizer=dict(type='AdamW', lr=0.001, weight_decay=0.01),
+    optimizer=dict(type='AdamW', lr=0.002, weight_decay=0.01),
     clip_grad=dict(max_norm=10.0))
 param_scheduler = [
     dict(
