@@ -64,7 +64,54 @@ def blackbox_ap_loss(scores: Tensor,
                      memory_scores: Tensor | None = None,
                      memory_relevance: Tensor | None = None,
                      comm: Communicator | None = None) -> Tensor:
-    """AP"""
+    """The average precision loss of one list, blackbox-differentiated.
+
+        L_AP = 1 - (1 / P) * sum over relevant i of  rank+_i / rank_i
+
+    with ``g_i = n * rank+_i / (P * rank_i^2)``; ``rank+`` carries no
+    gradient. See the module's head for the ranks and for ``lambda``.
+
+    Args:
+        scores (Tensor): shape (N,), floating point, higher is better. float16
+            and bfloat16 are ranked in float32. Infinite scores have their
+            place in the order.
+        relevance (Tensor): shape (N,), boolean or 0/1 integers.
+        margin (float): ``alpha`` >= 0; relevant scores are lowered and the
+            others raised by half of it.
+        lambda_val (float): ``lambda`` > 0.
+        memory_scores (Tensor, optional): shape (M,), remembered scores. They
+            are ranked with the others and get no gradient.
+        memory_relevance (Tensor, optional): shape (M,).
+        comm (Communicator, optional): the other processes, each calling with
+            its own items, of any number, and with equal memories. The loss is
+            that of the joined list, on every process; the gradient is scaled
+            so that the mean over processes, which DDP takes, is its gradient.
+
+    Returns:
+        Tensor: a scalar in [0, 1), float32 or wider, attached to the graph; 0
+        without relevant items. One NaN among the scores makes the loss and
+        the gradient NaN, on all processes.
+
+    Raises:
+        ValueError: for shapes or types that do not fit, ``margin`` < 0 or
+            ``lambda_val`` <= 0.
+
+    Cost: O((N + M) log P) time at worst, mostly O(N + M), and O(N + M)
+    memory; the N items are never sorted. Between processes 12 bytes a
+    relevant item are gathered and 16 summed. Counts are exact integers.
+
+    Source: RaMBO, Eq. 14, 21, 22 and Alg. 1, with the normalised rank of the
+    authors' code.
+
+    Example:
+        >>> import torch
+        >>> scores = torch.tensor([4., 3., 2., 1.], requires_grad=True)
+        >>> relevance = torch.tensor([1, 0, 1, 0])
+        >>> loss = blackbox_ap_loss(scores, relevance, lambda_val=10.)
+        >>> loss.backward()
+        >>> round(loss.item(), 4), scores.grad
+        (0.1667, tensor([ 0.0000,  0.0250, -0.0250,  0.0000]))
+    """
     relevance = _checked('scores', scores, relevance, ('N',))
     memory = _checked_memory(scores, memory_scores, memory_relevance)
     _check_strength(margin, lambda_val)
@@ -105,7 +152,41 @@ def blackbox_map_loss(scores: Tensor,
                       memory_relevance: Tensor | None = None,
                       memory_in_cross_class: bool = False,
                       comm: Communicator | None = None) -> Tensor:
-    """mAP"""
+    """The mean average precision loss of a classifier (RaMBO, Eq. 6, 23).
+
+        L = (w_map * L_mAP + w_apc * L_APc) / (w_map + w_apc)
+
+    ``L_mAP`` is the mean of :func:`blackbox_ap_loss` over the classes that
+    have a relevant item in the batch or the memory, on any process;
+    ``L_APc`` is that of all N * C scores in one list. ``lambda`` applies to
+    ``L``: the weights and the mean over classes are inside ``g``.
+
+    Args:
+        scores (Tensor): shape (N, C), one column a class; otherwise as in
+            :func:`blackbox_ap_loss`, as is all that is not said here.
+        relevance (Tensor): shape (N, C).
+        margin (float): ``alpha`` >= 0.
+        lambda_val (float): ``lambda`` > 0.
+        map_weight (float): ``w_map`` >= 0.
+        cross_class_weight (float): ``w_apc`` >= 0.
+        memory_scores (Tensor, optional): shape (M, C).
+        memory_relevance (Tensor, optional): shape (M, C).
+        memory_in_cross_class (bool): whether ``L_APc`` ranks the remembered
+            scores too; in the authors' code it does not.
+        comm (Communicator, optional): the other processes.
+
+    Returns:
+        Tensor: a scalar in [0, 1), attached to the graph; 0 without relevant
+        items.
+
+    Raises:
+        ValueError: as :func:`blackbox_ap_loss`, or if both weights are 0.
+
+    Example:
+        >>> scores = torch.tensor([[.9, .25], [.5, .3]], requires_grad=True)
+        >>> round(blackbox_map_loss(scores, torch.eye(2).bool()).item(), 4)
+        0.0556
+    """
     return blackbox_map_terms(
         scores,
         relevance,
@@ -131,7 +212,20 @@ def blackbox_map_terms(scores: Tensor,
                        memory_relevance: Tensor | None = None,
                        memory_in_cross_class: bool = False,
                        comm: Communicator | None = None) -> MAPTerms:
-    """mAP terms"""
+    """:func:`blackbox_map_loss` together with its two terms.
+
+    Arguments and errors are those of :func:`blackbox_map_loss`.
+
+    Returns:
+        MAPTerms: ``loss``, attached to the graph, and the unweighted
+        ``per_class`` and ``cross_class`` terms, detached.
+
+    Example:
+        >>> scores = torch.tensor([[.9, .25], [.5, .3]], requires_grad=True)
+        >>> terms = blackbox_map_terms(scores, torch.eye(2).bool())
+        >>> terms.per_class.item(), round(terms.cross_class.item(), 4)
+        (0.0, 0.1667)
+    """
     relevance = _checked('scores', scores, relevance, ('N', 'C'))
     memory = _checked_memory(scores, memory_scores, memory_relevance)
     _check_strength(margin, lambda_val)
@@ -156,7 +250,46 @@ def blackbox_recall_loss(similarity: Tensor,
                          weighting: str = 'log',
                          valid: Tensor | None = None,
                          comm: Communicator | None = None) -> Tensor:
-    """Recall"""
+    """The recall loss of queries against a gallery, blackbox-differentiated.
+
+        L = mean over relevant pairs (q, i) of  l(r_qi),    l(k) = log(1 + k)
+
+    or ``l(l(r))`` with 'loglog'; ``r_qi = rank_qi - rank+_qi`` is the number
+    of irrelevant items above i in the list of q. With ``G_q`` items in that
+    list, ``g_qi = G_q * l'(r_qi) / (number of relevant pairs)``.
+
+    Args:
+        similarity (Tensor): shape (Q, G), floating point, higher is nearer;
+            precision, infinite and NaN values as in :func:`blackbox_ap_loss`.
+        relevance (Tensor): shape (Q, G), boolean or 0/1 integers. A query
+            with no relevant item contributes nothing.
+        margin (float): ``alpha`` >= 0.
+        lambda_val (float): ``lambda`` > 0.
+        weighting (str): 'log' or 'loglog'.
+        valid (Tensor, optional): shape (Q, G), False where an item is not in
+            the query's list, such as the query itself.
+        comm (Communicator, optional): the other processes, each with queries
+            of its own; the mean is over the pairs of all of them.
+
+    Returns:
+        Tensor: a scalar >= 0, attached to the graph; 0 without relevant
+        pairs.
+
+    Raises:
+        ValueError: for shapes or types that do not fit, or values out of
+            range.
+
+    Source: RaMBO, Eq. 14, 17, 20. The authors' code scales ``r`` by the number
+    of query rows instead of the row length, which agrees only for a square
+    matrix; this follows the equation.
+
+    Example:
+        >>> similarity = torch.tensor([[.9, .5, .1]], requires_grad=True)
+        >>> relevance = torch.tensor([[0, 1, 0]])
+        >>> loss = blackbox_recall_loss(similarity, relevance)
+        >>> round(loss.item(), 4)  # log 2
+        0.6931
+    """
     relevance = _checked('similarity', similarity, relevance, ('Q', 'G'))
     _check_strength(margin, lambda_val)
     if weighting not in ('log', 'loglog'):

@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 
 from mmrank.models.losses import RaMBORecallLoss
 
