@@ -43,7 +43,7 @@ BLOCK = re.compile(
     r'(?:^<!-- test: (?P<directive>[^\n]*?) -->\n)?'
     r'^```(?P<language>[^\n]*)\n(?P<text>.*?)^```$', re.M | re.S)
 FILE_NAME = re.compile(r'# ([\w./-]+\.py)\n')
-SECONDS = 240
+SECONDS = 600
 
 
 @dataclass

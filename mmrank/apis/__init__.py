@@ -1,3 +1,5 @@
+from typing import Any
+
 from .describe import describe, init_descriptor, match
 from .embedding_extractor import EmbeddingExtractor, list_images
 from .gallery_search import GallerySearch, SearchResult
@@ -11,3 +13,16 @@ __all__ = [
     'list_images',
     'match',
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """``DetInferencer`` is MMDetection's own, imported when asked for."""
+    if name != 'DetInferencer':
+        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+    try:
+        from mmdet.apis import DetInferencer
+    except ImportError as error:
+        raise ImportError(
+            'detection needs mmdet and mmcv; `python -m mmrank check` says '
+            'what is missing') from error
+    return DetInferencer

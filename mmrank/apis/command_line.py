@@ -12,6 +12,7 @@ from typing import Any
 from mmengine.config import Config, DictAction
 from PIL import Image
 
+from mmrank.checkpoint import loading_safely, refuse_unreadable
 from mmrank.datasets import LoadImage
 from mmrank.shipped import config_path
 from mmrank.visualization.retrieval import draw_neighbours
@@ -103,17 +104,15 @@ def detect(argv: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument('--score-thr', type=float, default=.3,
                         help='boxes below are not drawn (default: 0.3)')
     args = parser.parse_args(argv)
-    try:
-        from mmdet.apis import DetInferencer
-    except ImportError as error:
-        raise ImportError(
-            'detection needs mmdet and mmcv; `python -m mmrank check` says '
-            'what is missing') from error
-    inferencer = DetInferencer(
-        _existing_config(args.config), args.checkpoint,
-        None if args.device == 'auto' else args.device)
+    from mmrank.apis import DetInferencer
+    paths = find_images(args.images)[0]
+    refuse_unreadable(args.checkpoint)
+    with loading_safely():
+        inferencer = DetInferencer(
+            _existing_config(args.config), args.checkpoint,
+            None if args.device == 'auto' else args.device)
     return inferencer(
-        find_images(args.images)[0],
+        paths,
         batch_size=args.batch_size,
         pred_score_thr=args.score_thr,
         out_dir=args.out_dir,

@@ -135,3 +135,11 @@ def test_detection_without_mmdet_names_the_remedy(setting, monkeypatch,
     monkeypatch.chdir(setting)
     assert main(['detect', 'config.py', 'weights.pth', 'images']) == 1
     assert 'python -m mmrank check' in capsys.readouterr().err
+
+
+def test_the_inferencer_of_detectors_is_mmdets():
+    mmdet = pytest.importorskip('mmdet.apis')
+    from mmrank import apis
+    assert apis.DetInferencer is mmdet.DetInferencer
+    with pytest.raises(AttributeError, match='NoSuchThing'):
+        apis.NoSuchThing  # noqa: B018
