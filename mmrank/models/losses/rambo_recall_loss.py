@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from mmrank.functional.ranking import blackbox_recall_loss
 from mmrank.registry import MODELS
-from mmrank.state import BatchMemory
+from mmrank.state import BatchMemory, Collectives
 
-from .global_batch import check_distributed, join_batch
+from .global_batch import check_distributed
 
 
 @MODELS.register_module()
@@ -114,16 +114,24 @@ class RaMBORecallLoss(nn.Module):
                 'embeddings must have shape (B, D) and labels (B,), but got '
                 f'{tuple(embeddings.shape)} and {tuple(labels.shape)}')
         learning = self.training and torch.is_grad_enabled()
-        if learning:
-            embeddings, labels = join_batch(
-                embeddings, labels, self.distributed)
-        dtype = torch.promote_types(embeddings.dtype, torch.float32)
         remembering = learning and bool(self.steps >= self.warmup_iters)
+        comm = None
+        if learning and self.distributed == 'global':
+            comm = Collectives()
+        dtype = torch.promote_types(embeddings.dtype, torch.float32)
         with torch.autocast(embeddings.device.type, enabled=False):
-            embeddings = F.normalize(embeddings.to(dtype), dim=1)
-            loss = self._rank(embeddings, labels, learning, remembering)
+            queries = F.normalize(embeddings.to(dtype), dim=1)
+            batch, batch_labels, start = queries, labels, 0
+            if comm is not None and comm.size > 1:
+                batch = comm.gather_with_gradient(queries)
+                pieces = comm.gather(labels)
+                batch_labels = torch.cat(pieces)
+                start = sum(map(len, pieces[:comm.index]))
+            seen = self._recall(batch) if remembering else None
+            loss = self._rank(queries, labels, batch, batch_labels, start,
+                              seen, learning, comm)
         if remembering and not bool(loss.isnan()):
-            self.memory.remember(embeddings=embeddings, labels=labels)
+            self.memory.remember(embeddings=batch, labels=batch_labels)
         if learning:
             self.steps += 1
         return self.loss_weight * loss
@@ -136,23 +144,30 @@ class RaMBORecallLoss(nn.Module):
         return (f'lambda_val={self.lambda_val}, margin={self.margin}, '
                 f'weighting={self.weighting!r}')
 
-    def _rank(self, embeddings: Tensor, labels: Tensor, learning: bool,
-              remembering: bool) -> Tensor:
-        gallery, gallery_labels = embeddings, labels
-        seen = self._recall(embeddings) if remembering else None
+    def _rank(self, queries: Tensor, labels: Tensor, batch: Tensor,
+              batch_labels: Tensor, start: int,
+              seen: dict[str, Tensor] | None, learning: bool,
+              comm: Collectives | None) -> Tensor:
+        """This process's queries among the batch of all and the memory.
+
+        The queries are rows ``start`` and following of the batch. So the
+        processes share the work, and the gradient of a gallery element is
+        summed over them where the batch was gathered.
+        """
         if seen is not None:
-            gallery = torch.cat([gallery, seen['embeddings'].to(gallery)])
-            gallery_labels = torch.cat([labels, seen['labels'].to(labels)])
+            batch = torch.cat([batch, seen['embeddings'].to(batch)])
+            batch_labels = torch.cat([batch_labels, seen['labels'].to(labels)])
         others = torch.ones(
-            len(labels), len(gallery), dtype=torch.bool, device=labels.device)
-        others.fill_diagonal_(False)
+            len(labels), len(batch), dtype=torch.bool, device=labels.device)
+        others[:, start:].fill_diagonal_(False)
         return blackbox_recall_loss(
-            embeddings @ gallery.t(),
-            labels[:, None] == gallery_labels,
+            queries @ batch.t(),
+            labels[:, None] == batch_labels,
             margin=self.margin if learning else 0.0,
             lambda_val=self.lambda_val,
             weighting=self.weighting,
-            valid=others)
+            valid=others,
+            comm=comm)
 
     def _recall(self, embeddings: Tensor) -> dict[str, Tensor] | None:
         seen = self.memory.read()
