@@ -30,6 +30,7 @@ class RankBBoxHeadMixin:
     def loss(self, cls_score: Tensor, bbox_pred: Tensor, rois: Tensor,
              labels: Tensor, label_weights: Tensor, *args: Any,
              **kwargs: Any) -> dict:
+        """mmdet's losses; with zero rows, the same keys as with some."""
         losses = super().loss(cls_score, bbox_pred, rois, labels,
                               label_weights, *args, **kwargs)
         if cls_score is not None and cls_score.numel() == 0:
@@ -40,6 +41,7 @@ class RankBBoxHeadMixin:
 
     def refine_bboxes(self, sampling_results: list, bbox_results: dict,
                       batch_img_metas: list[dict]) -> list[InstanceData]:
+        """mmdet's refined boxes; an empty list an image for zero rows."""
         refined = super().refine_bboxes(
             sampling_results, bbox_results, batch_img_metas)
         if refined is not None:

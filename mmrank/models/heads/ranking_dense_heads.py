@@ -73,6 +73,7 @@ class LevelJoiner(nn.Module):
         return torch.cat(scores), torch.cat(labels), torch.cat(weights)
 
     def check(self, head: nn.Module) -> None:
+        """Raises where the head did not call its loss once a level."""
         if len(self.levels) != self.num_levels:
             raise RuntimeError(
                 f'{type(head).__name__} called its loss {len(self.levels)} '
@@ -142,6 +143,7 @@ class OneRankingMixin(CalibratedScoresMixin):
 
     def loss_by_feat(self, cls_scores: list[Tensor], *args: Any,
                      **kwargs: Any) -> dict:
+        """mmdet's losses, the classification's over all levels at once."""
         loss = self.loss_cls
         joiner = LevelJoiner(loss, len(cls_scores))
         with replaced_loss(self, joiner):

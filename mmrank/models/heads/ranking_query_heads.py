@@ -64,6 +64,7 @@ class LayerwiseRankingMixin:
 
     def loss_by_feat(self, all_layers_cls_scores: Tensor, *args: Any,
                      **kwargs: Any) -> dict[str, Tensor]:
+        """mmdet's losses; each decoder layer ranks by a loss of its own."""
         layers = len(all_layers_cls_scores)
         if layers != self.num_decoder_layers:
             raise ValueError(
@@ -84,6 +85,7 @@ class LayerwiseRankingMixin:
             yield self.auxiliary_losses['enc']
 
     def loss_by_feat_single(self, *args: Any, **kwargs: Any) -> tuple:
+        """One layer's losses, with the loss that belongs to it."""
         with replaced_loss(self, next(self._calls)):
             return super().loss_by_feat_single(*args, **kwargs)
 
