@@ -1,5 +1,9 @@
 """Exact nearest neighbours in blocks, and the figures computed from them.
 
+The search is a matrix product and a selection in two steps; it needs no
+library of its own. tools/benchmarks/retrieval_metric.py compares it with
+faiss-cpu, whose search leaves the order of ties open.
+
 Legend: ``Q`` queries, ``G`` gallery items, ``D`` embedding width, ``N``
 ranked items, ``k`` neighbours; ``R`` is the number of items that are relevant
 to a query, itself left out.

@@ -293,7 +293,8 @@ def train(tmp_path, workers=0, train_cfg=None, infinite=False, resume=False,
         optim_wrapper=dict(optimizer=dict(type='SGD', lr=.1)),
         train_cfg=train_cfg or dict(by_epoch=True, max_epochs=3),
         default_hooks=dict(logger=None, checkpoint=dict(
-            type='CheckpointHook', interval=1)),
+            type='CheckpointHook', interval=1,
+            by_epoch=(train_cfg or {}).get('by_epoch', True))),
         randomness=dict(seed=seed),
         experiment_name=f'sampler{np.random.randint(10**9)}',
         log_level='ERROR')
@@ -317,6 +318,18 @@ def test_a_resumed_training_meets_the_batches_of_a_straight_one(tmp_path):
     train(tmp_path / 'b', train_cfg=dict(by_epoch=True, max_epochs=1))
     rest = train(tmp_path / 'b', resume=True)
     assert rest == straight[6:]
+
+
+@pytest.mark.parametrize('infinite', [True, False])
+def test_a_resumed_iteration_based_training_goes_on_where_it_stopped(
+        tmp_path, infinite):
+    def run(folder, iterations, resume=False):
+        return train(tmp_path / folder, infinite=infinite, resume=resume,
+                     train_cfg=dict(by_epoch=False, max_iters=iterations))
+
+    straight = run('a', 10)
+    run('b', 5)
+    assert run('b', 10, resume=True) == straight[5:]
 
 
 @pytest.mark.parametrize('infinite', [True, False])
