@@ -6,11 +6,17 @@ For classes of patches with a random anchor, the informativeness of a positive
 is the norm of its loss's gradient by all parameters, exact and per sample
 (torch.func). The probabilities it induces within a class are compared with
 those the matching distance induces, at several moments of a short training.
-Writes OUT.csv and OUT.svg.
+As in a large batch, the negative is the anchor's nearest patch among many
+other classes. Writes OUT.csv and OUT.svg; ``active`` is the share of positive
+losses, where alone the paper's relation (Eq. 24) holds.
 """
 
 import argparse
 import csv
+import datetime
+import os
+import platform
+import subprocess
 import sys
 from pathlib import Path
 
@@ -66,28 +72,37 @@ def gradient_norms(net: nn.Module, triplets: Tensor, distance: str,
     return torch.cat([vmap(norm)(part) for part in triplets.split(chunk_size)])
 
 
-def measure(model: nn.Module, classes: Tensor, distance: str) -> tuple:
-    """Probabilities by informativeness and by distance, both (n, k - 1)."""
+def measure(model: nn.Module, classes: Tensor, others: Tensor,
+            distance: str) -> tuple:
+    """Probabilities by informativeness and by distance, both (n, k - 1), and
+    the share of positive losses.
+
+    Args:
+        classes (Tensor): shape (n, k, 1, S, S), the anchor in slot 0.
+        others (Tensor): a patch of each of many other classes.
+    """
     model.eval()
-    count, slots = classes.shape[:2]
-    patches = model.data_preprocessor.normalize(classes.flatten(0, 1))
+    size = classes.shape[:2]
+    patches = model.data_preprocessor.normalize(
+        torch.cat([classes.flatten(0, 1), others]))
     with torch.no_grad():
         rows = torch.cat([model.backbone(part)
                           for part in patches.split(256)])
-    rows = rows.unflatten(0, (count, slots))
-    patches = patches.unflatten(0, (count, slots))
-    # slot 0 is the anchor
+    count = size[0] * size[1]
+    away, others = rows[count:], patches[count:]
+    rows = rows[:count].unflatten(0, size)
+    patches = patches[:count].unflatten(0, size)
     d = squared_distances(rows[:, 1:], rows[:, :1], distance).sqrt()
-    away = torch.cdist(rows[:, 0], rows[:, 0])
-    negative = away.fill_diagonal_(torch.inf).argmin(1)
+    negative = torch.cdist(rows[:, 0], away).argmin(1)
     triplets = torch.stack([
-        patches[:, :1].expand(-1, slots - 1, -1, -1, -1), patches[:, 1:],
-        patches[negative, :1].expand(-1, slots - 1, -1, -1, -1)], 2)
+        patches[:, :1].expand_as(patches[:, 1:]), patches[:, 1:],
+        others[negative, None].expand_as(patches[:, 1:])], 2)
     info = gradient_norms(model.backbone, triplets.flatten(0, 1), distance)
-    info = info.unflatten(0, (count, slots - 1))
+    active = float((info > 0).float().mean())
+    info = info.unflatten(0, d.shape)
     model.train()
-    return tuple((x / x.sum(1, keepdim=True).clamp_min(1e-12)).numpy()
-                 for x in (info, d))
+    return *((x / x.sum(1, keepdim=True).clamp_min(1e-12)).numpy()
+             for x in (info, d)), active
 
 
 def train(model: nn.Module, dataset: PhotoTourDataset, steps: int,
@@ -107,7 +122,21 @@ def train(model: nn.Module, dataset: PhotoTourDataset, steps: int,
         optimizer.step()
 
 
-def plot(last: tuple, rows: list, path: Path) -> None:
+def provenance(seed: int) -> dict:
+    commit = subprocess.run(['git', 'rev-parse', '--short', 'HEAD'],
+                            capture_output=True, text=True).stdout.strip()
+    return dict(
+        seed=seed,
+        command='python tools/benchmarks/informativeness.py '
+        + ' '.join(sys.argv[1:]),
+        commit=commit or 'unknown',
+        hardware=f'{os.cpu_count()} x {platform.machine()} CPU, '
+        f'{torch.get_num_threads()} thread(s)',
+        torch=torch.__version__,
+        date=datetime.date.today().isoformat())
+
+
+def plot(last: list, rows: list, path: Path) -> None:
     import matplotlib
     matplotlib.use('svg')
     from matplotlib import pyplot
@@ -132,6 +161,7 @@ def main() -> None:
     parser.add_argument('--distance', default='euclidean',
                         choices=['euclidean', 'angular'])
     parser.add_argument('--classes', type=int, default=48)
+    parser.add_argument('--others', type=int, default=512)
     parser.add_argument('--steps', type=int, default=120)
     parser.add_argument('--moments', type=int, default=5)
     parser.add_argument('--batch', type=int, default=64)
@@ -142,7 +172,10 @@ def main() -> None:
         write_photo_patches(str(args.data))
     dataset = PhotoTourDataset(args.data / 'phototour', 'photos_train')
     generator = torch.Generator().manual_seed(args.seed)
-    held = torch.randperm(len(dataset), generator=generator)[:args.classes]
+    order = torch.randperm(len(dataset), generator=generator)
+    held = order[:args.classes]
+    others = torch.stack([dataset[int(i)]['inputs'][0] for i in
+                          order[args.classes:args.classes + args.others]])
     # a random anchor: the slots of a class are sorted by strength
     classes = torch.stack([
         dataset[int(i)]['inputs'][torch.randperm(dataset.slots,
@@ -153,14 +186,15 @@ def main() -> None:
     marks = np.linspace(0, args.steps, args.moments).astype(int)
     for before, step in zip([0, *marks[:-1]], marks):
         train(model, dataset, int(step - before), args.batch, generator)
-        last = measure(model, classes, args.distance)
+        *last, active = measure(model, classes, others, args.distance)
         pearson = float(np.corrcoef(last[0].ravel(), last[1].ravel())[0, 1])
-        rows.append(dict(step=int(step), pearson=round(pearson, 4)))
-        print(rows[-1], flush=True)
+        print(f'step {step}: Pearson {pearson:.4f}, active {active:.4f}',
+              flush=True)
+        rows.append(dict(step=int(step), pearson=round(pearson, 4),
+                         active=round(active, 4), **provenance(args.seed)))
     args.out.parent.mkdir(parents=True, exist_ok=True)
     with open(args.out.with_suffix('.csv'), 'w', newline='') as file:
-        writer = csv.DictWriter(file, ['step', 'pearson'],
-                                lineterminator='\n')
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator='\n')
         writer.writeheader()
         writer.writerows(rows)
     plot(last, rows, args.out.with_suffix('.svg'))
