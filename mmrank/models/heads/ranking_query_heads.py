@@ -13,6 +13,7 @@ import copy
 from collections.abc import Iterator
 from typing import Any
 
+import torch
 from mmdet.models.dense_heads import (
     ConditionalDETRHead,
     DABDETRHead,
@@ -20,6 +21,7 @@ from mmdet.models.dense_heads import (
     DETRHead,
     DINOHead,
 )
+from mmdet.utils import reduce_mean
 from mmengine.structures import InstanceData
 from torch import Tensor, nn
 
@@ -141,14 +143,27 @@ class RankDINOHead(LayerwiseRankingMixin, DINOHead):
         self.denoising_loss = MODELS.build(
             {'use_sigmoid': True, **loss_cls, 'memory_batches': 0})
 
-    def _loss_dn_single(self, dn_cls_scores: Tensor, *args: Any,
-                        **kwargs: Any) -> tuple:
+    def _loss_dn_single(self, dn_cls_scores: Tensor, dn_bbox_preds: Tensor,
+                        *args: Any, **kwargs: Any) -> tuple:
+        if dn_cls_scores.shape[0] * dn_cls_scores.shape[1] == 0:
+            return self._loss_without_denoising(dn_cls_scores, dn_bbox_preds)
         with replaced_loss(self, self.denoising_loss):
-            losses = super()._loss_dn_single(dn_cls_scores, *args, **kwargs)
-        if dn_cls_scores.shape[0] * dn_cls_scores.shape[1] > 0:
-            return losses
-        # mmdet leaves the loss out when no image has a box; another process
-        # may have some, and computes it together with this one
+            return super()._loss_dn_single(
+                dn_cls_scores, dn_bbox_preds, *args, **kwargs)
+
+    def _loss_without_denoising(self, dn_cls_scores: Tensor,
+                                dn_bbox_preds: Tensor) -> tuple:
+        """No image has an object, but those of another process may.
+
+        mmdet leaves the loss out then. It is the joined batch's, so this
+        process sends the same messages in the same order as the others.
+        """
         scores = dn_cls_scores.reshape(-1, self.cls_out_channels)
-        labels = scores.new_zeros(0, dtype=int)
-        return self.denoising_loss(scores, labels), *losses[1:]
+        nothing = scores.new_zeros(1)
+        if self.sync_cls_avg_factor:
+            reduce_mean(nothing)
+        loss_cls = self.denoising_loss(
+            scores, nothing.new_zeros(0, dtype=torch.long))
+        reduce_mean(nothing)
+        zero = dn_bbox_preds.sum() * 0
+        return loss_cls, zero, zero
