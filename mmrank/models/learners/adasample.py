@@ -65,7 +65,8 @@ class AdaSample(nn.Module):
 
     State (buffers, equal on all processes): ``L_avg`` (negative before the
     first step, when the loss's usual start 1 stands in), ``step``. The bank
-    is derived from the weights and is not saved.
+    is no buffer: it follows from the weights, and ``DescriptorBankHook``
+    keeps it in the checkpoint where it outlives an epoch.
 
     Raises:
         ValueError: for a value out of range, or a missing bank.
