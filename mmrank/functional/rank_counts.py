@@ -30,6 +30,8 @@ _BLOCK_CUDA = 1 << 22
 # cells of the look-up table: a multiple of P, of at most this many in all
 _CELLS_PER_ITEM = 16
 _MOST_CELLS = 1 << 19
+# places that a search tries one by one before it bisects
+_STEPS = 2
 
 
 class Communicator(Protocol):
@@ -122,23 +124,49 @@ class SortedItems:
             len(self.starts), device=self.starts.device)
 
 
-def climb(next_above: Tensor, scores: Tensor, first: Tensor,
-          last: Tensor, longest: int) -> Tensor:
-    """The places of scores, by bisection.
+def climb(next_above: Tensor, scores: Tensor, place: Tensor, last: Tensor,
+          longest: int) -> Tensor:
+    """The places of scores, from places that they are known to reach.
 
     Args:
         next_above (Tensor): of the relevant items, shape (P + S,).
         scores (Tensor): shape (n,).
-        first, last (Tensor): int64, shape (n,); the place is known to lie
-            between them, both within one list.
-        longest (int): upper bound of ``last - first``.
+        place, last (Tensor): int64, shape (n,); the searched places lie
+            between them, both of the same list.
+        longest (int): upper bound of ``last - place``.
     """
+    # mostly it is the next one or two; NaN ends a list
+    for _ in range(_STEPS):
+        place = place + (next_above[place] <= scores)
+    rest = (next_above[place] <= scores).nonzero().view(-1)
+    if len(rest) > 0:
+        place[rest] = _bisect(
+            next_above, scores[rest], place[rest], last[rest], longest)
+    return place
+
+
+def sink(next_above: Tensor, scores: Tensor, place: Tensor, first: Tensor,
+         longest: int) -> Tensor:
+    """The places of scores, from places that they cannot exceed."""
+    for _ in range(_STEPS):
+        # below a list's first place stands the NaN of the list before
+        place = place - (next_above[place - 1] > scores).long()
+    rest = (next_above[place - 1] > scores).nonzero().view(-1)
+    if len(rest) > 0:
+        place[rest] = _bisect(
+            next_above, scores[rest], first[rest], place[rest], longest)
+    return place
+
+
+def _bisect(next_above: Tensor, scores: Tensor, first: Tensor, last: Tensor,
+            longest: int) -> Tensor:
     if len(scores) > _BLOCK_CUDA:
         pieces = zip(*(part.split(_BLOCK_CUDA)
                        for part in (scores, first, last)))
-        return torch.cat(
-            [climb(next_above, *piece, longest)  # type: ignore[call-arg]
-             for piece in pieces])
+        return torch.cat([
+            _bisect(next_above, values, low, high, longest)
+            for values, low, high in pieces
+        ])
     for _ in range(longest.bit_length()):
         middle = (first + last) >> 1
         up = (next_above[middle] <= scores) & (first < last)
@@ -195,6 +223,7 @@ class PlaceTable:
         self.lowest = step.cumsum(0).sub_(inside).to(torch.int32)
 
     def cells(self, scores: Tensor, rows: slice) -> Tensor:
+        """The cell of each score, shape (rows, columns)."""
         return _cells(scores, self.low[rows, None], self.scale[rows, None],
                       self.top[rows, None], self.offset[rows, None])
 
@@ -313,8 +342,8 @@ class Places:
         at = torch.cat(found)
         scores, lists = self._look_up(at)
         before = self.places[at].long()
-        now = climb(moved.next_above(), scores, moved.first_places()[lists],
-                    before, longest)
+        now = sink(moved.next_above(), scores, before,
+                   moved.first_places()[lists], longest)
         return at, lists, before, before - now
 
 

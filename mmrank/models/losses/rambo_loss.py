@@ -148,6 +148,8 @@ class RaMBOLoss(nn.Module):
         self.last_terms: dict[str, Tensor] = {}
         self._empty_batches = 0
 
+    # a memory is not for graphs: a compiled model breaks its graph here
+    @torch.compiler.disable
     def forward(self,
                 cls_score: Tensor,
                 label: Tensor,

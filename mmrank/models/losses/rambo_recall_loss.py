@@ -93,6 +93,8 @@ class RaMBORecallLoss(nn.Module):
         self.memory = BatchMemory(memory_batches, ('embeddings', 'labels'))
         self.register_buffer('steps', torch.tensor(0))
 
+    # a memory is not for graphs: a compiled model breaks its graph here
+    @torch.compiler.disable
     def forward(self,
                 embeddings: Tensor,
                 labels: Tensor,
