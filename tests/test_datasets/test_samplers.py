@@ -34,7 +34,8 @@ class ToyLabels(BaseDataset):
 
     def __init__(self, sizes, num_super=2, **kwargs):
         self.sizes, self.num_super = sizes, num_super
-        super().__init__(**kwargs)
+        # to serialise collects garbage, which takes long in a test session
+        super().__init__(serialize_data=False, **kwargs)
 
     def load_data_list(self):
         labels = np.repeat(np.arange(len(self.sizes)), self.sizes)
