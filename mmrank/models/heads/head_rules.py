@@ -14,6 +14,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_module_registration_hook
 
@@ -103,10 +104,9 @@ def bind(head: nn.Module, loss: nn.Module) -> None:
         raise ValueError(
             f'{type(loss).__name__} was told num_classes={classes}, but its '
             f'head {type(head).__name__} has num_classes={head.num_classes}')
-    if _is(head, 'BBoxHead'):
-        head._register_load_state_dict_pre_hook(
-            fold_background_row, with_module=True)
-    else:
+    head._register_load_state_dict_pre_hook(
+        fold_background_row, with_module=True)
+    if not _is(head, 'BBoxHead'):
         # a dense head reads scores without a background column, which it
         # makes itself from its own ``use_sigmoid_cls``
         loss.custom_cls_channels = False
@@ -116,16 +116,27 @@ def fold_background_row(head: nn.Module, state_dict: dict[str, Tensor],
                         prefix: str, *unused: Any) -> None:
     """Turn a softmax classifier of C + 1 rows into one of C rows.
 
-    A load-state-dict pre-hook of box heads. mmdet's cross-entropy heads have
-    a row for the background, the last one; a sigmoid head has none. The row
-    is subtracted from the others, so that each class keeps its log-odds
-    against the background, ``z_c - z_background``, and nothing else of the
-    checkpoint is touched.
+    A load-state-dict pre-hook of box heads and of DETR's head. mmdet's heads
+    for cross-entropy have a row for the background, the last one; a sigmoid
+    head has none. The row is subtracted from the others, so that each class
+    keeps its log-odds against the background, ``z_c - z_background``, and
+    nothing else of the checkpoint is touched.
 
     Args:
-        head (nn.Module): a box head with a linear ``fc_cls``.
+        head (nn.Module): the head; others than those with a linear
+            ``fc_cls`` are left as they are.
         state_dict (dict): the checkpoint's, changed in place.
         prefix (str): the head's prefix in it.
+
+    Example:
+        >>> head = nn.Module()
+        >>> head.num_classes, head.fc_cls = 2, nn.Linear(1, 2, bias=False)
+        >>> state = {'fc_cls.weight': torch.tensor([[5.], [1.], [2.]])}
+        >>> with warnings.catch_warnings():
+        ...     warnings.simplefilter('ignore')
+        ...     fold_background_row(head, state, '')
+        >>> state['fc_cls.weight'].tolist()
+        [[3.0], [-1.0]]
     """
     weight = state_dict.get(f'{prefix}fc_cls.weight')
     mine = getattr(getattr(head, 'fc_cls', None), 'weight', None)
