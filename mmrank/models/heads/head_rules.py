@@ -14,7 +14,6 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_module_registration_hook
 
@@ -129,6 +128,7 @@ def fold_background_row(head: nn.Module, state_dict: dict[str, Tensor],
         prefix (str): the head's prefix in it.
 
     Example:
+        >>> import torch
         >>> head = nn.Module()
         >>> head.num_classes, head.fc_cls = 2, nn.Linear(1, 2, bias=False)
         >>> state = {'fc_cls.weight': torch.tensor([[5.], [1.], [2.]])}

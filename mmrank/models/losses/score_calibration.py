@@ -29,7 +29,7 @@ class ScoreCalibration(nn.Module):
         >>> matches = torch.tensor([0, 0, 1, 1]).bool().repeat(50)
         >>> matches[:4] = ~matches[:4]
         >>> p = calibration.fit(scores, matches)(scores[:4])
-        >>> bool((p[1:] > p[:-1]).all() and p[1] < 0.1 and p[2] > 0.9)
+        >>> bool((p[1:] > p[:-1]).all() and p[0] < 0.1 and p[3] > 0.9)
         True
     """
 
