@@ -59,10 +59,9 @@ def keypoint_frames(keypoints: Sequence | np.ndarray | Tensor,
         ValueError: for another shape.
 
     Example:
-        >>> keypoint_frames([[10., 20., 4.]], magnification=5.)[0]
-        array([[10.,  0., 10.],
-               [ 0., 10., 20.],
-               [ 0.,  0.,  1.]])
+        >>> frames = keypoint_frames([[10., 20., 4.]], magnification=5.)
+        >>> bool((frames[0] == [[10, 0, 10], [0, 10, 20], [0, 0, 1]]).all())
+        True
     """
     if len(keypoints) and isinstance(keypoints[0], cv2.KeyPoint):
         keypoints = [[*k.pt, k.size, max(k.angle, 0.)] for k in keypoints]
