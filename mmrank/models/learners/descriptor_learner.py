@@ -35,7 +35,7 @@ def normalize_patches(patches: Tensor) -> Tensor:
     std = centred.square().mean((1, 2, 3), keepdim=True).sqrt()
     # what rounding of the mean leaves of a constant patch is no texture
     flat = std <= 1e-5 * mean.abs() + 1e-12
-    return centred / torch.where(flat, 1.0, std) * ~flat
+    return centred / std.masked_fill(flat, 1) * (~flat).float()
 
 
 def turn_patches(patches: Tensor, symmetry: Tensor) -> Tensor:
