@@ -167,7 +167,7 @@ def append(path: Path, row: dict) -> None:
 
 def report(done: dict) -> str:
     """Both tables, from the cells there are."""
-    lines = ['Table 2 (seed 0)', '| lambda | loss | ' + ' | '.join(SCORES)
+    lines = ['Table 2 (seed 0)', '', '| lambda | loss | ' + ' | '.join(SCORES)
              + ' |', '|---|---|' + '---|' * len(SCORES)]
     grid = [(value, loss, 0) for loss in LOSSES for value in LAMBDAS]
     for value, loss, _ in [cell for cell in [*grid, (0., 'SIFT', 0)]
@@ -175,7 +175,7 @@ def report(done: dict) -> str:
         name = '-' if loss == 'SIFT' else f'{value:g}'
         lines.append(f'| {name} | {loss} | ' + ' | '.join(
             done[value, loss, 0][score] for score in SCORES) + ' |')
-    lines += ['', 'Table 3 (AHT; p: one-sided Mann-Whitney)',
+    lines += ['', 'Table 3 (AHT; p: one-sided Mann-Whitney)', '',
               '| score | HardNet (lambda 0) | AdaSample (lambda 10) | seeds '
               '| p |', '|---|---|---|---|---|']
     lines += [_compare(done, name) for name in SCORES]
