@@ -8,8 +8,11 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from mmrank.functional import (blackbox_ap_loss, blackbox_map_loss,
-                               blackbox_recall_loss)
+from mmrank.functional import (
+    blackbox_ap_loss,
+    blackbox_map_loss,
+    blackbox_recall_loss,
+)
 from mmrank.models.losses import RaMBOLoss, RaMBORecallLoss
 from mmrank.state import Collectives
 
