@@ -27,10 +27,11 @@ class LinearDescriptor(nn.Module):
         return nn.functional.normalize(self.weight(patches.flatten(1)), dim=1)
 
 
-def make(lambda_val, mode='online'):
+def make(lambda_val, mode='online', distributed='global'):
     torch.manual_seed(0)
     return DescriptorLearner(
-        dict(type='LinearDescriptor'), dict(type='mmrank.HingeTripletLoss'),
+        dict(type='LinearDescriptor'),
+        dict(type='mmrank.HingeTripletLoss', distributed=distributed),
         dict(type='mmrank.AdaSample', lambda_val=lambda_val, mode=mode),
         symmetries=True,
         data_preprocessor=dict(type='mmrank.PatchDataPreprocessor',
@@ -82,6 +83,22 @@ def test_two_processes_equal_one_on_the_joined_batch(processes, lambda_val,
             torch.testing.assert_close(found[1][key], value, msg=key)
         for mine, want in zip(found[2], gradients):
             torch.testing.assert_close(mine, want, atol=1e-6, rtol=1e-4)
+
+
+def one_local_share(cut):
+    rank = dist.get_rank()
+    return train(make(10., distributed='local'),
+                 slice(0, cut) if rank == 0 else slice(cut, None))
+
+
+@pytest.mark.parametrize('cut', [4, 6])
+def test_losses_of_own_batches_share_one_moving_average(processes, cut):
+    """The state is one, in the checkpoint of whichever process writes it."""
+    (one, state, _), (two, other, _) = processes(2).run(one_local_share, cut)
+    assert one[0][0] != two[0][0]
+    for key, value in state.items():
+        torch.testing.assert_close(other[key], value, msg=key)
+    assert [step[1] for step in one] == [step[1] for step in two]
 
 
 def loss_of_a_share(rows, weights, labels):

@@ -1,7 +1,8 @@
 """A loss under DDP is that of the global batch, for every loss.
 
 After ten SGD steps several processes hold the parameters and the loss's state
-of one process that had the joined batches.
+of one process that had the joined batches. An option leaves each process the
+loss of its own batch.
 """
 
 from __future__ import annotations
@@ -55,6 +56,11 @@ class Learner(nn.Module):
         if getattr(self.loss, 'needs_proxies', False):
             self.proxies = nn.Parameter(
                 torch.randn(CLASSES, WIDTH, dtype=torch.float64))
+
+    def own_batch_only(self) -> Learner:
+        """Itself, with the losses of the processes apart."""
+        self.loss.distributed = 'local'
+        return self
 
     def forward(self, inputs: Tensor, labels: Tensor) -> Tensor:
         outputs = self.linear(inputs)
@@ -121,3 +127,32 @@ def test_processes_hold_what_one_process_holds(processes, name, sizes):
             torch.testing.assert_close(
                 found[key], tensor, rtol=1e-5, atol=1e-5,
                 msg=lambda text, key=key: f'{key}: {text}')
+
+
+def one_local_step(name: str, sizes: tuple[int, ...]) -> tuple:
+    learner = Learner(name).own_batch_only()
+    model = DistributedDataParallel(learner)
+    parts = [part.split(sizes)[Collectives().index]
+             for part in batch(name, 0, sizes)]
+    loss = model(*parts)
+    loss.backward()
+    return loss.item(), learner.linear.weight.grad
+
+
+@pytest.mark.parametrize('sizes', [(6, 6), (8, 2), (4, 0)],
+                         ids=lambda sizes: '-'.join(map(str, sizes)))
+@pytest.mark.parametrize('name', LOSSES)
+def test_a_local_loss_is_that_of_each_processs_own_batch(
+        processes, name, sizes):
+    parts = [part.split(sizes) for part in batch(name, 0, sizes)]
+    values, gradients = [], []
+    for own in zip(*parts):
+        learner = Learner(name)  # one that remembers nothing yet
+        loss = learner(*own)
+        loss.backward()
+        values.append(loss.item())
+        gradients.append(learner.linear.weight.grad)
+    for index, (value, gradient) in enumerate(
+            processes(2).run(one_local_step, name, sizes)):
+        assert value == pytest.approx(values[index], abs=1e-9)
+        torch.testing.assert_close(gradient, sum(gradients) / 2)

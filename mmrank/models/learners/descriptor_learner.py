@@ -163,7 +163,7 @@ class DescriptorLearner(BaseModel):
         anchors, positives = self.describe(patches).chunk(2)
         losses = self.triplet.losses(anchors, positives, labels)
         loss = self.triplet.reduce(losses, chosen.weights)
-        self.sampler.update(losses.sum() / max(len(losses), 1))
+        self.sampler.update(self.triplet.global_mean(losses))
         return dict(
             loss=loss,
             L_avg=self.sampler.L_avg.clone(),

@@ -13,29 +13,33 @@ from mmrank.functional.triplets import (
 from mmrank.registry import MODELS
 from mmrank.state import Collectives
 
+from .global_batch import check_distributed
+
 
 @MODELS.register_module()
 class HingeTripletLoss(nn.Module):
     """:func:`mmrank.functional.hinge_triplet_loss` over all processes.
-
-    Negatives are those of the global batch: every process returns the loss
-    of the joined batch, whose gradient under DDP is that of one process.
 
     Args:
         margin (float): the paper's t.
         distance (str): 'angular' (AHT) or 'euclidean' (HT).
         cross_terms (bool): mine d(a_i, p_j) and d(p_i, a_j) too, as HardNet.
         loss_weight (float): factor of the returned loss.
+        distributed (str): with several processes, 'global' mines negatives
+            in their joined batches and is the loss of these, the same on
+            each; 'local' is that of each process's own batch.
 
     Raises:
-        ValueError: for an unknown distance, or a margin that is not > 0.
+        ValueError: for an unknown distance or ``distributed``, or a margin
+            that is not > 0.
     """
 
     def __init__(self,
                  margin: float = 1.0,
                  distance: str = 'angular',
                  cross_terms: bool = False,
-                 loss_weight: float = 1.0) -> None:
+                 loss_weight: float = 1.0,
+                 distributed: str = 'global') -> None:
         super().__init__()
         if distance not in DISTANCES:
             raise ValueError(f'distance must be one of {DISTANCES}, but got '
@@ -46,12 +50,13 @@ class HingeTripletLoss(nn.Module):
         self.distance = distance
         self.cross_terms = cross_terms
         self.loss_weight = loss_weight
+        self.distributed = check_distributed(distributed)
 
     def losses(self,
                anchors: Tensor,
                positives: Tensor,
                labels: Tensor | None = None) -> Tensor:
-        """The unweighted loss of each triplet of the global batch.
+        """The unweighted loss of each triplet.
 
         Args:
             anchors (Tensor): this process's descriptors, shape (B, D).
@@ -60,14 +65,18 @@ class HingeTripletLoss(nn.Module):
                 class are no negatives of each other.
 
         Returns:
-            Tensor: shape (sum of B over processes,), in process order.
+            Tensor: shape (sum of B over processes,), in process order; (B,)
+            where ``distributed`` is 'local'.
         """
-        comm = Collectives()
-        if labels is not None:
-            labels = _joined(comm, labels)
+        if self.distributed == 'global':
+            comm = Collectives()
+            anchors = comm.gather_with_gradient(anchors)
+            positives = comm.gather_with_gradient(positives)
+            if labels is not None:
+                labels = _joined(comm, labels)
         return hinge_triplet_losses(
-            comm.gather_with_gradient(anchors),
-            comm.gather_with_gradient(positives),
+            anchors,
+            positives,
             margin=self.margin,
             distance=self.distance,
             labels=labels,
@@ -81,21 +90,37 @@ class HingeTripletLoss(nn.Module):
             weights (Tensor, optional): this process's weights, shape (B,),
                 of mean 1 over the global batch.
         """
-        if weights is not None:
+        if weights is not None and self.distributed == 'global':
             weights = _joined(Collectives(), weights)
         return self.loss_weight * weighted_mean(losses, weights)
+
+    def global_mean(self, losses: Tensor) -> Tensor:
+        """The mean over the global batch, equal on all processes.
+
+        Args:
+            losses (Tensor): what :meth:`losses` returned.
+
+        Returns:
+            Tensor: a scalar without gradient; 0 for an empty batch.
+        """
+        total = torch.stack(
+            [losses.detach().sum(), losses.new_tensor(float(len(losses)))])
+        if self.distributed == 'local':
+            total = Collectives().sum(total)
+        return total[0] / total[1].clamp_min(1)
 
     def forward(self,
                 anchors: Tensor,
                 positives: Tensor,
                 weights: Tensor | None = None,
                 labels: Tensor | None = None) -> Tensor:
-        """The loss of the global batch, a scalar attached to the graph."""
+        """The loss, a scalar attached to the graph."""
         return self.reduce(self.losses(anchors, positives, labels), weights)
 
     def extra_repr(self) -> str:
         return (f'margin={self.margin}, distance={self.distance!r}, '
-                f'cross_terms={self.cross_terms}')
+                f'cross_terms={self.cross_terms}, '
+                f'distributed={self.distributed!r}')
 
 
 def _joined(comm: Collectives, tensor: Tensor) -> Tensor:

@@ -69,8 +69,17 @@ def test_a_step_pulls_the_pair_and_pushes_the_negative():
     assert hinge_triplet_loss(moved, p, distance='euclidean') < before
 
 
+def test_the_global_mean_is_unweighted_and_zero_for_no_triplet():
+    loss = HingeTripletLoss(loss_weight=3.)
+    losses = loss.losses(rows(), rows(1))
+    assert loss.global_mean(losses) == losses.mean()
+    assert loss.global_mean(losses[:0]) == 0
+
+
 def test_clear_errors():
     with pytest.raises(ValueError, match="distance must be.*'cosine'"):
         HingeTripletLoss(distance='cosine')
     with pytest.raises(ValueError, match='margin must be > 0.*-1'):
         HingeTripletLoss(margin=-1)
+    with pytest.raises(ValueError, match="distributed must be.*'both'"):
+        HingeTripletLoss(distributed='both')
