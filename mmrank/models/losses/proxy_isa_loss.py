@@ -226,7 +226,7 @@ class ProxyISALoss(nn.Module):
         learned = torch.where(members > 0, self.h * cosines,
                               self.learned[labels])
         # a class that occurs twice gets the same value twice
-        self.learned[labels] = _of_first(comm, learned)
+        self.learned[labels] = _of_first(comm, learned).to(self.learned)
 
     def _now(self) -> int:
         if not self.by_epoch:

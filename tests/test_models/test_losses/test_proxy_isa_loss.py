@@ -331,6 +331,20 @@ def test_half_precision_inputs_get_half_precision_gradients(dtype):
     assert embeddings.grad.dtype == dtype and embeddings.grad.isfinite().all()
 
 
+@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16,
+                                   torch.float64])
+def test_a_model_cast_to_another_dtype_still_fills_its_state(dtype):
+    loss = ProxyISALoss(3, 4, memory_size=7, by_epoch=False, queue_start=0,
+                        weighting_start=1).to(dtype)
+    proxies = torch.randn(3, 4).to(dtype)
+    for _ in range(3):
+        value = loss(torch.randn(6, 4).to(dtype), torch.arange(6) % 3,
+                     proxies=proxies)
+        assert value.isfinite()
+    assert loss.learned.dtype == dtype and loss.learned.any()
+    assert len(loss.queue) == 7
+
+
 def test_the_loss_weight_only_multiplies():
     proxies, (embeddings, labels) = torch.randn(3, 4), batch()
     plain = isa()(embeddings, labels, proxies=proxies)
