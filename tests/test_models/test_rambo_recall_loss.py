@@ -2,6 +2,7 @@
 
 import copy
 import math
+import warnings
 
 import pytest
 import torch
@@ -73,6 +74,29 @@ def test_batches_without_pairs_are_zero_and_keep_the_graph(n):
     assert torch.equal(embeddings.grad, torch.zeros(n, 4))
 
 
+def test_fifty_batches_without_a_pair_are_zero_and_warn_once():
+    loss = RaMBORecallLoss(memory_batches=2)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter('always')
+        for step in range(120):
+            embeddings = torch.randn(8, 4, requires_grad=True)
+            value = loss(embeddings, torch.arange(8) + 8 * step)
+            value.backward()
+            assert value == 0 and value.requires_grad
+            assert torch.equal(embeddings.grad, torch.zeros(8, 4))
+            assert len(caught) == (step >= 49)
+    assert 'ClassBalancedBatchSampler' in str(caught[0].message)
+
+
+def test_a_pair_with_the_memory_is_a_pair():
+    loss = RaMBORecallLoss(memory_batches=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter('error')
+        for _ in range(60):
+            # pairs that are ranked perfectly have a loss of 0 too
+            loss(torch.eye(8), torch.arange(8))
+
+
 def test_equal_and_zero_embeddings_give_finite_gradients():
     for rows in (torch.ones(6, 4), torch.zeros(6, 4)):
         rows.requires_grad_()
@@ -82,14 +106,14 @@ def test_equal_and_zero_embeddings_give_finite_gradients():
 
 
 def test_warm_up_equals_the_plain_loss_and_leaves_no_stale_entry():
-    loss = RaMBORecallLoss(warmup_iters=3, memory_batches=2)
+    loss = RaMBORecallLoss(warmup_iters=10, memory_batches=2)
     plain = RaMBORecallLoss(memory_batches=0)
-    for _ in range(3):
+    for _ in range(10):
         embeddings, labels = batch()
         assert loss(embeddings, labels) == plain(embeddings, labels)
         assert len(loss.memory) == 0
     # the iteration count survives a resumption
-    resumed = RaMBORecallLoss(warmup_iters=3, memory_batches=2)
+    resumed = RaMBORecallLoss(warmup_iters=10, memory_batches=2)
     resumed.load_state_dict(copy.deepcopy(loss.state_dict()))
     for _ in range(3):
         embeddings, labels = batch()

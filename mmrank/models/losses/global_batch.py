@@ -7,6 +7,9 @@ from torch import Tensor
 
 from mmrank.state import Collectives
 
+# after this many batches in a row that teach nothing a warning is due
+EMPTY_BATCHES = 50
+
 
 def join_batch(embeddings: Tensor, labels: Tensor,
                distributed: str) -> tuple[Tensor, Tensor]:

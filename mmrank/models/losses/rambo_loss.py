@@ -14,11 +14,8 @@ from mmrank.models.heads.head_rules import watch_heads
 from mmrank.registry import MODELS
 from mmrank.state import BatchMemory, Collectives
 
-from .global_batch import check_distributed
+from .global_batch import EMPTY_BATCHES, check_distributed
 from .score_calibration import ScoreCalibration
-
-# after this many batches in a row without a positive a warning is due
-_EMPTY_BATCHES = 50
 
 watch_heads()
 
@@ -381,13 +378,13 @@ class RaMBOLoss(nn.Module):
         return scores[keep], label[keep]
 
     def _watch_positives(self, label: Tensor, num_classes: int) -> None:
-        if self._empty_batches >= _EMPTY_BATCHES:
+        if self._empty_batches >= EMPTY_BATCHES:
             return
         empty = not bool((label < num_classes).any())
         self._empty_batches = self._empty_batches + 1 if empty else 0
-        if self._empty_batches == _EMPTY_BATCHES:
+        if self._empty_batches == EMPTY_BATCHES:
             warnings.warn(
-                f'no sample of the last {_EMPTY_BATCHES} batches was '
+                f'no sample of the last {EMPTY_BATCHES} batches was '
                 'positive, so RaMBOLoss teaches nothing: check the labels, '
                 'the class names and the assigner', stacklevel=4)
 

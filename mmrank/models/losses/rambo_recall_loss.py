@@ -13,7 +13,7 @@ from mmrank.functional.ranking import blackbox_recall_loss
 from mmrank.registry import MODELS
 from mmrank.state import BatchMemory, Collectives
 
-from .global_batch import check_distributed
+from .global_batch import EMPTY_BATCHES, check_distributed
 
 
 @MODELS.register_module()
@@ -92,6 +92,7 @@ class RaMBORecallLoss(nn.Module):
         self.distributed = check_distributed(distributed)
         self.memory = BatchMemory(memory_batches, ('embeddings', 'labels'))
         self.register_buffer('steps', torch.tensor(0))
+        self._empty_batches = 0
 
     # a memory is not for graphs: a compiled model breaks its graph here
     @torch.compiler.disable
@@ -136,6 +137,7 @@ class RaMBORecallLoss(nn.Module):
             self.memory.remember(embeddings=batch, labels=batch_labels)
         if learning:
             self.steps += 1
+            self._watch_pairs(loss, batch_labels, seen)
         return self.loss_weight * loss
 
     def reset(self) -> None:
@@ -170,6 +172,22 @@ class RaMBORecallLoss(nn.Module):
             weighting=self.weighting,
             valid=others,
             comm=comm)
+
+    def _watch_pairs(self, loss: Tensor, labels: Tensor,
+                     seen: dict[str, Tensor] | None) -> None:
+        if self._empty_batches >= EMPTY_BATCHES:
+            return
+        # only a loss of exactly 0 can come from a batch without pairs
+        empty = bool(loss == 0) and len(labels.unique()) == len(labels) and (
+            seen is None or not bool(
+                torch.isin(labels, seen['labels'].to(labels)).any()))
+        self._empty_batches = self._empty_batches + 1 if empty else 0
+        if self._empty_batches == EMPTY_BATCHES:
+            warnings.warn(
+                f'no two elements of the last {EMPTY_BATCHES} batches shared '
+                'a class, so RaMBORecallLoss teaches nothing: take a sampler '
+                'that draws several samples a class, such as '
+                'ClassBalancedBatchSampler', stacklevel=4)
 
     def _recall(self, embeddings: Tensor) -> dict[str, Tensor] | None:
         seen = self.memory.read()
