@@ -70,38 +70,42 @@ class SortedItems:
     Args:
         scores (Tensor): shape (P,).
         lists (Tensor): int64, shape (P,), the list of each.
-        num_lists (int): ``S``.
+        counts (Tensor): int64, shape (S,), the number of each list's.
+
+    Attributes:
+        order (Tensor): positions of the sorted items in ``scores``.
+        places (Tensor): the place right below each item.
+        first, last (Tensor): shape (S,), each list's lowest and highest place.
     """
 
     def __init__(self, scores: Tensor, lists: Tensor,
-                 num_lists: int) -> None:
-        self.order = scores.argsort()
-        if num_lists > 1:
+                 counts: Tensor) -> None:
+        self.scores, self.order = scores.sort()
+        self.lists, self.counts = lists, counts
+        if len(counts) > 1:
             by_list = lists[self.order].argsort(stable=True)
             self.order = self.order[by_list]
-        self.scores = scores[self.order]
-        self.lists = lists[self.order]
-        self.counts = torch.bincount(lists, minlength=num_lists)
-        self.ends = self.counts.cumsum(0)
-        self.starts = self.ends - self.counts
+            self.scores = self.scores[by_list]
+            self.lists = lists[self.order]
+        self.ends = counts.cumsum(0)
+        self.last = self.ends + _numbers(counts)
+        self.first = self.last - counts
+        self.places = self.lists + _numbers(lists)
 
     def num_above(self) -> Tensor:
         """Relevant items of the same list with a strictly higher score."""
-        fresh = torch.ones_like(self.lists, dtype=torch.bool)
-        torch.logical_or(
-            self.scores[1:] != self.scores[:-1],
-            self.lists[1:] != self.lists[:-1], out=fresh[1:])
-        tie = fresh.cumsum(0) - 1
+        fresh = self.scores[1:] != self.scores[:-1]
+        if len(self.counts) > 1:
+            fresh |= self.lists[1:] != self.lists[:-1]
+        tie = torch.zeros_like(self.lists)
+        torch.cumsum(fresh, 0, out=tie[1:])
         tie_ends = torch.bincount(tie).cumsum(0)
         return self.ends[self.lists] - tie_ends[tie]
 
     def num_irrelevant_above(self, histogram: Tensor) -> Tensor:
         """Irrelevant items at or above each, from their number per place."""
-        from_here = histogram.new_zeros(len(histogram) + 1)
-        from_here[:-1] = histogram.flip(0).cumsum(0).flip(0)
-        next_list = self.first_places() + self.counts + 1
-        return (from_here[self.places() + 1] -
-                from_here[next_list[self.lists]])
+        up_to = histogram.cumsum(0)
+        return up_to[self.last][self.lists] - up_to[self.places]
 
     def next_above(self) -> Tensor:
         """Per place, the lowest relevant score above it, shape (P + S,).
@@ -110,64 +114,57 @@ class SortedItems:
         """
         above = self.scores.new_full(
             (len(self.lists) + len(self.counts),), float('nan'))
-        above[self.places()] = self.scores
+        above[self.places] = self.scores
         return above
 
-    def places(self) -> Tensor:
-        """The place right below each relevant item."""
-        return self.lists + torch.arange(
-            len(self.lists), device=self.lists.device)
 
-    def first_places(self) -> Tensor:
-        """Every list's place below all its relevant items."""
-        return self.starts + torch.arange(
-            len(self.starts), device=self.starts.device)
+def _numbers(like: Tensor) -> Tensor:
+    return torch.arange(len(like), device=like.device)
 
 
-def climb(next_above: Tensor, scores: Tensor, place: Tensor, last: Tensor,
-          longest: int) -> Tensor:
+def climb(next_above: Tensor, scores: Tensor, place: Tensor, lists: Tensor,
+          items: SortedItems) -> Tensor:
     """The places of scores, from places that they are known to reach.
 
     Args:
-        next_above (Tensor): of the relevant items, shape (P + S,).
-        scores (Tensor): shape (n,).
-        place, last (Tensor): int64, shape (n,); the searched places lie
-            between them, both of the same list.
-        longest (int): upper bound of ``last - place``.
+        next_above (Tensor): of the items, shape (P + S,).
+        scores, place, lists (Tensor): shape (n,); ``place`` belongs to
+            ``lists``.
+        items (SortedItems): the relevant items.
     """
     # mostly it is the next one or two; NaN ends a list
     for _ in range(_STEPS):
         place = place + (next_above[place] <= scores)
-    rest = (next_above[place] <= scores).nonzero().view(-1)
+    rest = positions(next_above[place] <= scores)
     if len(rest) > 0:
-        place[rest] = _bisect(
-            next_above, scores[rest], place[rest], last[rest], longest)
+        place[rest] = _bisect(next_above, scores[rest], place[rest],
+                              items.last[lists[rest]])
     return place
 
 
-def sink(next_above: Tensor, scores: Tensor, place: Tensor, first: Tensor,
-         longest: int) -> Tensor:
+def sink(next_above: Tensor, scores: Tensor, place: Tensor, lists: Tensor,
+         items: SortedItems) -> Tensor:
     """The places of scores, from places that they cannot exceed."""
     for _ in range(_STEPS):
         # below a list's first place stands the NaN of the list before
         place = place - (next_above[place - 1] > scores).long()
-    rest = (next_above[place - 1] > scores).nonzero().view(-1)
+    rest = positions(next_above[place - 1] > scores)
     if len(rest) > 0:
-        place[rest] = _bisect(
-            next_above, scores[rest], first[rest], place[rest], longest)
+        place[rest] = _bisect(next_above, scores[rest],
+                              items.first[lists[rest]], place[rest])
     return place
 
 
-def _bisect(next_above: Tensor, scores: Tensor, first: Tensor, last: Tensor,
-            longest: int) -> Tensor:
+def _bisect(next_above: Tensor, scores: Tensor, first: Tensor,
+            last: Tensor) -> Tensor:
     if len(scores) > _BLOCK_CUDA:
         pieces = zip(*(part.split(_BLOCK_CUDA)
                        for part in (scores, first, last)))
         return torch.cat([
-            _bisect(next_above, values, low, high, longest)
+            _bisect(next_above, values, low, high)
             for values, low, high in pieces
         ])
-    for _ in range(longest.bit_length()):
+    for _ in range(int((last - first).max()).bit_length()):
         middle = (first + last) >> 1
         up = (next_above[middle] <= scores) & (first < last)
         first = torch.where(up, middle + 1, first)
@@ -189,60 +186,72 @@ def positions(mask: Tensor) -> Tensor:
 class PlaceTable:
     """Finds places by a uniform grid over each list's relevant scores.
 
-    The cell of a score is a monotone function of it, whatever the rounding,
-    so the relevant items in lower cells are at or below it for certain, and
-    only those in its own cell are left to compare with. Mostly that is none
-    or one, so one comparison with the next one is made for all scores, and a
-    search for the few that pass a second one.
+    The cell of a score is a monotone function of it, whatever the rounding:
+    between two cells with relevant items everything has the same place, and
+    only what shares a cell with one is left to compare.
+
+    Args:
+        items (SortedItems): the relevant items.
+        lift (float): that of the items to be found; it is taken off the
+            relevant ones instead.
     """
 
-    def __init__(self, items: SortedItems) -> None:
-        self.next_above = items.next_above()
-        scores, counts = items.scores, items.counts
-        per_item = max(1, min(_CELLS_PER_ITEM, _MOST_CELLS // len(scores)))
-        big = torch.finfo(scores.dtype).max / 8
-        low = scores[items.starts].clamp(-big, big)
-        high = scores[items.ends - 1].clamp(-big, big)
-        cells = (per_item * counts).to(scores.dtype)
-        # abs: a list of 0.0 and -0.0 has the span -0.0
-        self.scale = (cells / (high - low).abs()).clamp(max=big)
+    def __init__(self, items: SortedItems, lift: float) -> None:
+        # x + lift, rounded, reaches a score if x > high, and not if x < low
+        high = items.scores - lift
+        low = torch.nextafter(
+            items.scores, items.scores.new_tensor(-float('inf'))) - lift
+        size = self._fit(items, low, high, lift)
+        low, high = (
+            _cells(scores, self.low[items.lists], self.scale[items.lists],
+                   self.top[items.lists], self.offset[items.lists])
+            for scores in (low, high))
+        places = torch.zeros(size, dtype=torch.int32, device=low.device)
+        # cells of later lists stand above all of this one
+        for cells in (high, self.offset[1:] - 1):
+            places.index_add_(0, cells + 1, torch.ones_like(cells))
+        self.places = places.cumsum(0, dtype=torch.int32)
+        # the grid is too coarse for a score's cells to have one between them
+        shared = torch.cat([low, high])
+        self.places[shared] = ~self.places[shared]
+
+    def _fit(self, items: SortedItems, low: Tensor, high: Tensor,
+             lift: float) -> int:
+        """Lays the grid; an upper bound of the number of its cells."""
+        limits = torch.finfo(low.dtype)
+        big = limits.max / 8
+        low = low[items.first - _numbers(items.first)].clamp(-big, big)
+        high = high[items.ends - 1].clamp(-big, big)
+        per_item = max(1, min(_CELLS_PER_ITEM,
+                              _MOST_CELLS // len(items.scores)))
+        cells = (per_item * items.counts).clamp(max=_MOST_CELLS)
+        finest = 8 * limits.eps * (
+            torch.maximum(low.abs(), high.abs()) + (2 * lift + limits.tiny))
+        self.scale = torch.minimum(
+            cells / (high - low).abs(), (1 / finest).clamp(max=big))
         # 1.5 empty cells below the lowest item: what is lower has place 0
         self.low = low - 1.5 / self.scale
-        self.top = cells + 3
-        owned = per_item * counts + 4
-        offset = owned.cumsum(0) - owned
-        self.offset = offset.to(torch.int32)
-        cell = _cells(
-            scores, self.low[items.lists], self.scale[items.lists],
-            self.top[items.lists], self.offset[items.lists])
-        inside = torch.bincount(
-            cell, minlength=per_item * len(scores) + 4 * len(counts))
-        # the lowest place in a cell: items of lower cells + number of the list
-        step = inside.clone()
-        step[offset[1:]] += 1
-        self.lowest = step.cumsum(0).sub_(inside).to(torch.int32)
-
-    def cells(self, scores: Tensor, rows: slice) -> Tensor:
-        """The cell of each score, shape (rows, columns)."""
-        return _cells(scores, self.low[rows, None], self.scale[rows, None],
-                      self.top[rows, None], self.offset[rows, None])
+        self.top = (cells + 3).to(low.dtype)
+        owned = cells + 4
+        self.offset = (owned.cumsum(0) - owned).to(torch.int32)
+        return per_item * len(items.scores) + 4 * len(cells) + 1
 
     def find(self, scores: Tensor, rows: slice, out: Tensor) -> Tensor:
-        """Writes the lowest possible places of scores, flat, to ``out``.
+        """Writes the places of scores, flat, to ``out``.
 
         Args:
-            scores (Tensor): shape (rows, columns).
+            scores (Tensor): shape (rows, columns), not lifted.
             rows (slice): the lists of the rows.
             out (Tensor): int32, shape (rows * columns,).
 
         Returns:
-            Tensor: flat positions of those that stand higher still.
+            Tensor: flat positions of those for which it is ``~place``, and
+            that place only the lowest possible one.
         """
-        cells = self.cells(scores, rows).view(-1)
-        scores = scores.reshape(-1)
-        torch.index_select(self.lowest, 0, cells, out=out)
-        out += scores >= self.next_above.index_select(0, out)
-        return positions(scores >= self.next_above.index_select(0, out))
+        cells = _cells(scores, self.low[rows, None], self.scale[rows, None],
+                       self.top[rows, None], self.offset[rows, None])
+        torch.index_select(self.places, 0, cells.view(-1), out=out)
+        return positions(out.signbit())
 
 
 def _cells(scores: Tensor, low: Tensor, scale: Tensor, top: Tensor,
@@ -270,11 +279,6 @@ def _blocks(items: Items) -> Iterator[tuple[slice, slice, slice]]:
                          (row_end - 1) * length + end))
 
 
-def _lifted(items: Items, rows: slice, columns: slice) -> Tensor:
-    block = items.scores[rows, columns]
-    return block + items.lift if items.lift else block
-
-
 class Places:
     """The places of one set of items, and how they change.
 
@@ -290,25 +294,24 @@ class Places:
         self.sorted = sorted_items
         self.places = items.scores.new_empty(
             items.scores.numel(), dtype=torch.int32)
-        higher = [items.relevant[:0]]
+        shared = [items.relevant[:0]]
         for rows, columns, flat in _blocks(items):
-            at = table.find(_lifted(items, rows, columns), rows,
+            at = table.find(items.scores[rows, columns], rows,
                             self.places[flat])
-            higher.append(at.add_(flat.start))
-        at = torch.cat(higher)
+            shared.append(at.add_(flat.start))
+        at = torch.cat(shared)
         scores, lists = self._look_up(at)
-        self.places[at] = climb(
-            table.next_above, scores, self.places[at].long(),
-            sorted_items.first_places()[lists] + sorted_items.counts[lists],
-            int(sorted_items.counts.max())).to(torch.int32)
+        lowest = (~self.places[at]).long()
+        self.places[at] = climb(sorted_items.next_above(), scores, lowest,
+                                lists, sorted_items).to(torch.int32)
 
     def _look_up(self, at: Tensor) -> tuple[Tensor, Tensor]:
         """Lifted scores and lists of flat positions."""
-        scores = self.items.scores.view(-1)[at]
-        if self.items.lift:
-            scores = scores + self.items.lift
-        length = max(1, self.items.scores.shape[1])
-        return scores, torch.div(at, length, rounding_mode='floor')
+        scores = self.items.scores.view(-1)[at] + self.items.lift
+        num_lists, length = self.items.scores.shape
+        if num_lists == 1:
+            return scores, torch.zeros_like(at)
+        return scores, torch.div(at, max(1, length), rounding_mode='floor')
 
     def histogram(self) -> Tensor:
         """Irrelevant items per place, int64, shape (P + S,)."""
@@ -317,15 +320,14 @@ class Places:
         return everything - torch.bincount(
             self.places[self.items.relevant], minlength=size)
 
-    def passed(self, moved: SortedItems, reach: Tensor,
-               longest: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Irrelevant items that movers have passed.
+    def passed(self, moved: SortedItems, reach: Tensor
+               ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Irrelevant items that movers have passed, and few others.
 
         Args:
             moved (SortedItems): the relevant items after the move.
             reach (Tensor): shape (P + S,), the highest score that an item
                 from below a place has moved to.
-            longest (int): upper bound of the relevant items of a list.
 
         Returns:
             tuple: flat positions, lists, places before, and number of movers
@@ -333,28 +335,28 @@ class Places:
         """
         # place 0 is never passed: the relevant items drop out
         self.places[self.items.relevant] = 0
+        # no x above it, lifted, is below the reach
+        reach = reach - self.items.lift
         found = [self.items.relevant[:0]]
         for rows, columns, flat in _blocks(self.items):
-            scores = _lifted(self.items, rows, columns).reshape(-1)
+            scores = self.items.scores[rows, columns].reshape(-1)
             at = positions(
-                scores < reach.index_select(0, self.places[flat]))
+                scores <= reach.index_select(0, self.places[flat]))
             found.append(at.add_(flat.start))
         at = torch.cat(found)
         scores, lists = self._look_up(at)
         before = self.places[at].long()
-        now = sink(moved.next_above(), scores, before,
-                   moved.first_places()[lists], longest)
+        now = sink(moved.next_above(), scores, before, lists, moved)
         return at, lists, before, before - now
 
 
 def reach_of_movers(before: SortedItems, moved: SortedItems) -> Tensor:
     """Per place, the highest score a relevant item below it moved to."""
     place_in_moved = torch.empty_like(moved.order)
-    place_in_moved[moved.order] = torch.arange(
-        len(moved.order), device=moved.order.device)
+    place_in_moved[moved.order] = _numbers(moved.order)
     # positions grow from list to list, so one running maximum serves all
     highest = place_in_moved[before.order].cummax(0).values
     reach = before.scores.new_full(
         (len(before.lists) + len(before.counts),), -float('inf'))
-    reach[before.places() + 1] = moved.scores[highest]
+    reach[before.places + 1] = moved.scores[highest]
     return reach

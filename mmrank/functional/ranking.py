@@ -345,11 +345,12 @@ class _Term(NamedTuple):
 def _rank(lists: _Lists, rule: _Rule, lambda_val: float,
           comm: Communicator | None, gradient: Tensor) -> Tensor:
     """Sum of a rule's values; its blackbox gradient goes to ``gradient``."""
-    before = SortedItems(lists.positives, lists.lists, len(lists.lengths))
-    table = PlaceTable(before)
+    counts = torch.bincount(lists.lists, minlength=len(lists.lengths))
+    before = SortedItems(lists.positives, lists.lists, counts)
+    table = PlaceTable(before, lists.own.lift)
     parts = [lists.own] if lists.memory is None else [lists.own, lists.memory]
     places = [Places(part, before, table) for part in parts]
-    histogram = torch.stack([part.histogram() for part in places]).sum(0)
+    histogram = sum(part.histogram() for part in places)
     irrelevant = _total(before.num_irrelevant_above(histogram), comm)
     rank_plus = 1 + before.num_above()
     value, slope = rule(rank_plus, irrelevant, before)
@@ -357,12 +358,11 @@ def _rank(lists: _Lists, rule: _Rule, lambda_val: float,
     step = lambda_val * lists.lengths[before.lists] * slope
     target = torch.empty_like(lists.positives)
     target[before.order] = before.scores + step.to(target.dtype)
-    moved = SortedItems(target, lists.lists, len(lists.lengths))
+    moved = SortedItems(target, lists.lists, counts)
     reach = reach_of_movers(before, moved)
-    longest = int(before.counts.max())
     unit = 1 / (lambda_val * lists.lengths)
     for part, found in zip(parts, places):
-        at, which, place, passed_by = found.passed(moved, reach, longest)
+        at, which, place, passed_by = found.passed(moved, reach)
         size = len(histogram)
         histogram -= torch.bincount(place, minlength=size)
         histogram += torch.bincount(place - passed_by, minlength=size)
@@ -513,7 +513,7 @@ def _average_precision(weight: float) -> _Rule:
     def rule(rank_plus: Tensor, irrelevant: Tensor,
              items: SortedItems) -> tuple[Tensor, Tensor]:
         rank = (rank_plus + irrelevant).double()
-        share = 1 / items.counts[items.lists].double()
+        share = 1 / items.counts.double()[items.lists]
         value = irrelevant / rank * share
         return value, weight * share * rank_plus / (rank * rank)
 
