@@ -33,6 +33,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.test_distributed.test_launchers import free_port
+
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [path for path in (ROOT / 'README.md',
                                *sorted((ROOT / 'docs').rglob('*.md')))
@@ -93,6 +95,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv('PATH', f'{programs}:{os.environ["PATH"]}')
     monkeypatch.setenv('PYTHONPATH', str(ROOT))
     monkeypatch.setenv('OMP_NUM_THREADS', '1')
+    # another run of the tests may use the launchers' default port
+    monkeypatch.setenv('PORT', free_port())
     monkeypatch.setenv('MPLBACKEND', 'Agg')
     monkeypatch.chdir(tmp_path)
     yield tmp_path
