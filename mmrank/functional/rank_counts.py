@@ -28,7 +28,7 @@ from torch import Tensor
 _BLOCK_CPU = 1 << 16
 _BLOCK_CUDA = 1 << 22
 # cells of the look-up table: a multiple of P, of at most this many in all
-_CELLS_PER_ITEM = 16
+_CELLS_PER_ITEM = 64
 _MOST_CELLS = 1 << 19
 # places that a search tries one by one before it bisects
 _STEPS = 2
@@ -83,10 +83,10 @@ class SortedItems:
         self.scores, self.order = scores.sort()
         self.lists, self.counts = lists, counts
         if len(counts) > 1:
-            by_list = lists[self.order].argsort(stable=True)
-            self.order = self.order[by_list]
-            self.scores = self.scores[by_list]
-            self.lists = lists[self.order]
+            by_list = pick(lists, self.order).argsort(stable=True)
+            self.order = pick(self.order, by_list)
+            self.scores = pick(self.scores, by_list)
+            self.lists = pick(lists, self.order)
         self.ends = counts.cumsum(0)
         self.last = self.ends + _numbers(counts)
         self.first = self.last - counts
@@ -100,22 +100,28 @@ class SortedItems:
         tie = torch.zeros_like(self.lists)
         torch.cumsum(fresh, 0, out=tie[1:])
         tie_ends = torch.bincount(tie).cumsum(0)
-        return self.ends[self.lists] - tie_ends[tie]
+        return pick(self.ends, self.lists) - pick(tie_ends, tie)
 
     def num_irrelevant_above(self, histogram: Tensor) -> Tensor:
         """Irrelevant items at or above each, from their number per place."""
         up_to = histogram.cumsum(0)
-        return up_to[self.last][self.lists] - up_to[self.places]
+        return (pick(pick(up_to, self.last), self.lists) -
+                pick(up_to, self.places))
 
-    def next_above(self) -> Tensor:
-        """Per place, the lowest relevant score above it, shape (P + S,).
+    def next_below(self) -> Tensor:
+        """Per place, the highest relevant score below it, shape (P + S + 1,).
 
-        NaN, which no score reaches, where a list ends.
+        NaN, which compares to nothing, where a list ends. One place further
+        on stands the lowest relevant score above it.
         """
-        above = self.scores.new_full(
-            (len(self.lists) + len(self.counts),), float('nan'))
-        above[self.places] = self.scores
-        return above
+        below = self.scores.new_full(
+            (len(self.lists) + len(self.counts) + 1,), float('nan'))
+        return below.scatter_(0, self.places + 1, self.scores)
+
+
+def pick(values: Tensor, at: Tensor) -> Tensor:
+    """``values[at]``, at half the cost."""
+    return values.index_select(0, at)
 
 
 def _numbers(like: Tensor) -> Tensor:
@@ -127,31 +133,33 @@ def climb(next_above: Tensor, scores: Tensor, place: Tensor, lists: Tensor,
     """The places of scores, from places that they are known to reach.
 
     Args:
-        next_above (Tensor): of the items, shape (P + S,).
-        scores, place, lists (Tensor): shape (n,); ``place`` belongs to
-            ``lists``.
+        next_above (Tensor): relevant scores, shape (P + S,).
+        scores (Tensor): shape (n,).
+        place (Tensor): int32, shape (n,).
+        lists (Tensor): int64, shape (n,), the lists of the places.
         items (SortedItems): the relevant items.
     """
-    # mostly it is the next one or two; NaN ends a list
+    # mostly it is the next one or two
     for _ in range(_STEPS):
-        place = place + (next_above[place] <= scores)
-    rest = positions(next_above[place] <= scores)
+        place = place + (pick(next_above, place) <= scores)
+    rest = positions(pick(next_above, place) <= scores)
     if len(rest) > 0:
-        place[rest] = _bisect(next_above, scores[rest], place[rest],
-                              items.last[lists[rest]])
+        last = pick(items.last, pick(lists, rest)).to(place.dtype)
+        place.scatter_(0, rest, _bisect(
+            next_above, pick(scores, rest), pick(place, rest), last))
     return place
 
 
-def sink(next_above: Tensor, scores: Tensor, place: Tensor, lists: Tensor,
+def sink(next_below: Tensor, scores: Tensor, place: Tensor, lists: Tensor,
          items: SortedItems) -> Tensor:
     """The places of scores, from places that they cannot exceed."""
     for _ in range(_STEPS):
-        # below a list's first place stands the NaN of the list before
-        place = place - (next_above[place - 1] > scores).long()
-    rest = positions(next_above[place - 1] > scores)
+        place = place - (pick(next_below, place) > scores).to(place.dtype)
+    rest = positions(pick(next_below, place) > scores)
     if len(rest) > 0:
-        place[rest] = _bisect(next_above, scores[rest],
-                              items.first[lists[rest]], place[rest])
+        first = pick(items.first, pick(lists, rest)).to(place.dtype)
+        place.scatter_(0, rest, _bisect(
+            next_below[1:], pick(scores, rest), first, pick(place, rest)))
     return place
 
 
@@ -166,7 +174,7 @@ def _bisect(next_above: Tensor, scores: Tensor, first: Tensor,
         ])
     for _ in range(int((last - first).max()).bit_length()):
         middle = (first + last) >> 1
-        up = (next_above[middle] <= scores) & (first < last)
+        up = (pick(next_above, middle) <= scores) & (first < last)
         first = torch.where(up, middle + 1, first)
         last = torch.where(up, last, torch.maximum(middle, first))
     return first
@@ -179,8 +187,8 @@ def positions(mask: Tensor) -> Tensor:
         return mask.nonzero().view(-1)
     # eight at a time
     words = mask.view(torch.int64).nonzero()
-    at = (words * 8 + torch.arange(8)).view(-1)
-    return at[mask[at]]
+    at = words * 8 + torch.arange(8)
+    return at.masked_select(pick(mask.view(-1, 8), words.view(-1)))
 
 
 class PlaceTable:
@@ -203,8 +211,8 @@ class PlaceTable:
             items.scores, items.scores.new_tensor(-float('inf'))) - lift
         size = self._fit(items, low, high, lift)
         low, high = (
-            _cells(scores, self.low[items.lists], self.scale[items.lists],
-                   self.top[items.lists], self.offset[items.lists])
+            _cells(scores, *(pick(each, items.lists) for each in (
+                self.low, self.scale, self.top, self.offset)))
             for scores in (low, high))
         places = torch.zeros(size, dtype=torch.int32, device=low.device)
         # cells of later lists stand above all of this one
@@ -213,15 +221,16 @@ class PlaceTable:
         self.places = places.cumsum(0, dtype=torch.int32)
         # the grid is too coarse for a score's cells to have one between them
         shared = torch.cat([low, high])
-        self.places[shared] = ~self.places[shared]
+        self.places.scatter_(
+            0, shared.long(), pick(self.places, shared).bitwise_not_())
 
     def _fit(self, items: SortedItems, low: Tensor, high: Tensor,
              lift: float) -> int:
         """Lays the grid; an upper bound of the number of its cells."""
         limits = torch.finfo(low.dtype)
         big = limits.max / 8
-        low = low[items.first - _numbers(items.first)].clamp(-big, big)
-        high = high[items.ends - 1].clamp(-big, big)
+        low = pick(low, items.ends - items.counts).clamp(-big, big)
+        high = pick(high, items.ends - 1).clamp(-big, big)
         per_item = max(1, min(_CELLS_PER_ITEM,
                               _MOST_CELLS // len(items.scores)))
         cells = (per_item * items.counts).clamp(max=_MOST_CELLS)
@@ -301,13 +310,14 @@ class Places:
             shared.append(at.add_(flat.start))
         at = torch.cat(shared)
         scores, lists = self._look_up(at)
-        lowest = (~self.places[at]).long()
-        self.places[at] = climb(sorted_items.next_above(), scores, lowest,
-                                lists, sorted_items).to(torch.int32)
+        lowest = pick(self.places, at).bitwise_not_()
+        self.places.scatter_(0, at, climb(
+            sorted_items.next_below()[1:], scores, lowest, lists,
+            sorted_items))
 
     def _look_up(self, at: Tensor) -> tuple[Tensor, Tensor]:
         """Lifted scores and lists of flat positions."""
-        scores = self.items.scores.view(-1)[at] + self.items.lift
+        scores = pick(self.items.scores.view(-1), at) + self.items.lift
         num_lists, length = self.items.scores.shape
         if num_lists == 1:
             return scores, torch.zeros_like(at)
@@ -318,7 +328,7 @@ class Places:
         size = len(self.sorted.lists) + len(self.sorted.counts)
         everything = torch.bincount(self.places, minlength=size)
         return everything - torch.bincount(
-            self.places[self.items.relevant], minlength=size)
+            pick(self.places, self.items.relevant), minlength=size)
 
     def passed(self, moved: SortedItems, reach: Tensor
                ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -331,32 +341,31 @@ class Places:
 
         Returns:
             tuple: flat positions, lists, places before, and number of movers
-            that passed; all int64 and equally long.
+            that passed; integers, equally long.
         """
         # place 0 is never passed: the relevant items drop out
-        self.places[self.items.relevant] = 0
+        self.places.index_fill_(0, self.items.relevant, 0)
         # no x above it, lifted, is below the reach
         reach = reach - self.items.lift
         found = [self.items.relevant[:0]]
         for rows, columns, flat in _blocks(self.items):
             scores = self.items.scores[rows, columns].reshape(-1)
             at = positions(
-                scores <= reach.index_select(0, self.places[flat]))
+                scores <= pick(reach, self.places[flat]))
             found.append(at.add_(flat.start))
         at = torch.cat(found)
         scores, lists = self._look_up(at)
-        before = self.places[at].long()
-        now = sink(moved.next_above(), scores, before, lists, moved)
+        before = pick(self.places, at)
+        now = sink(moved.next_below(), scores, before, lists, moved)
         return at, lists, before, before - now
 
 
 def reach_of_movers(before: SortedItems, moved: SortedItems) -> Tensor:
     """Per place, the highest score a relevant item below it moved to."""
     place_in_moved = torch.empty_like(moved.order)
-    place_in_moved[moved.order] = _numbers(moved.order)
+    place_in_moved.scatter_(0, moved.order, _numbers(moved.order))
     # positions grow from list to list, so one running maximum serves all
-    highest = place_in_moved[before.order].cummax(0).values
+    highest = pick(place_in_moved, before.order).cummax(0).values
     reach = before.scores.new_full(
         (len(before.lists) + len(before.counts),), -float('inf'))
-    reach[before.places + 1] = moved.scores[highest]
-    return reach
+    return reach.scatter_(0, before.places + 1, pick(moved.scores, highest))

@@ -43,6 +43,7 @@ from .rank_counts import (
     Places,
     PlaceTable,
     SortedItems,
+    pick,
     positions,
     reach_of_movers,
 )
@@ -355,12 +356,12 @@ def _rank(lists: _Lists, rule: _Rule, lambda_val: float,
     rank_plus = 1 + before.num_above()
     value, slope = rule(rank_plus, irrelevant, before)
 
-    step = lambda_val * lists.lengths[before.lists] * slope
-    target = torch.empty_like(lists.positives)
-    target[before.order] = before.scores + step.to(target.dtype)
+    unit = 1 / (lambda_val * lists.lengths)
+    step = lambda_val * pick(lists.lengths, before.lists) * slope
+    target = torch.empty_like(lists.positives).scatter_(
+        0, before.order, before.scores + step.to(before.scores.dtype))
     moved = SortedItems(target, lists.lists, counts)
     reach = reach_of_movers(before, moved)
-    unit = 1 / (lambda_val * lists.lengths)
     for part, found in zip(parts, places):
         at, which, place, passed_by = found.passed(moved, reach)
         size = len(histogram)
@@ -368,16 +369,17 @@ def _rank(lists: _Lists, rule: _Rule, lambda_val: float,
         histogram += torch.bincount(place - passed_by, minlength=size)
         if part is lists.own:
             _add(gradient, lists.to_scores(at, which),
-                 passed_by * unit[which])
+                 passed_by * pick(unit, which))
     irrelevant_then = _total(moved.num_irrelevant_above(histogram), comm)
 
+    rank_then = 1 + moved.num_above() + irrelevant_then
     gained = torch.empty_like(rank_plus)
-    gained[before.order] = rank_plus + irrelevant
-    gained[moved.order] -= 1 + moved.num_above() + irrelevant_then
+    gained.scatter_(0, before.order, rank_plus + irrelevant)
+    gained.scatter_add_(0, moved.order, -rank_then)
     mine = slice(lists.own_start, lists.own_start + len(lists.own.relevant))
     which = lists.lists[mine]
     _add(gradient, lists.to_scores(lists.own.relevant, which),
-         gained[mine] * -unit[which])
+         gained[mine] * -pick(unit, which))
     return value.sum()
 
 
@@ -513,7 +515,7 @@ def _average_precision(weight: float) -> _Rule:
     def rule(rank_plus: Tensor, irrelevant: Tensor,
              items: SortedItems) -> tuple[Tensor, Tensor]:
         rank = (rank_plus + irrelevant).double()
-        share = 1 / items.counts.double()[items.lists]
+        share = pick(1 / items.counts.double(), items.lists)
         value = irrelevant / rank * share
         return value, weight * share * rank_plus / (rank * rank)
 
@@ -568,7 +570,8 @@ def _find_positives(scores: Tensor,
                     relevance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Flat positions, columns and scores of the relevant items."""
     at = positions(relevance.reshape(-1))
-    return at, at % max(1, scores.shape[1]), scores.reshape(-1)[at]
+    return (at, at % max(1, scores.shape[1]),
+            pick(scores.reshape(-1), at))
 
 
 def _transposed(scores: Tensor, present: Tensor, at: Tensor, list_of: Tensor,
