@@ -1,5 +1,6 @@
 import csv
 import math
+import shutil
 
 import numpy as np
 import pytest
@@ -97,6 +98,18 @@ def test_a_missing_tree_says_what_is_missing_and_the_layout(tmp_path, kind):
     for name in KINDS[kind].needed:
         assert name in str(error.value)
     assert 'data_root/' in str(error.value)
+
+
+@pytest.mark.parametrize('kind, folder', [
+    ('cub', 'images'), ('cars', 'car_ims'), ('sop', ''), ('inshop', 'img')])
+def test_a_tree_whose_images_are_missing_is_named(tmp_path, kind, folder):
+    root = make_tree(kind, tmp_path / kind)
+    folders = [tmp_path / kind / folder] if folder else [
+        p for p in (tmp_path / kind).iterdir() if p.is_dir()]
+    for each in folders:
+        shutil.rmtree(each)
+    with pytest.raises(FileNotFoundError):
+        KINDS[kind](root, 'train', PIPELINE)[0]
 
 
 def test_an_unknown_split_is_named():

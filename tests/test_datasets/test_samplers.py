@@ -1,4 +1,6 @@
 import copy
+import itertools
+import time
 from collections import Counter
 from types import SimpleNamespace
 
@@ -95,9 +97,11 @@ def test_classes_are_seen_evenly_over_any_number_of_batches(coverage):
             assert np.floor(exact) <= seen[c] <= np.ceil(exact)
 
 
-def test_no_batch_has_a_single_class_also_at_the_border_of_a_round():
-    for seed in range(50):
-        sampler = build([4] * 3, 4, 2, seed=seed, num_batches=6)
+@pytest.mark.parametrize('kind', [ClassBalancedBatchSampler,
+                                  SuperLabelBatchSampler])
+def test_no_batch_has_a_single_class_also_at_the_border_of_a_round(kind):
+    for seed in range(100):
+        sampler = build([4] * 3, 4, 2, kind, seed=seed, num_batches=6)
         for epoch in range(10):
             sampler.sampler.set_epoch(epoch)
             for batch in sampler:
@@ -145,6 +149,30 @@ def test_processes_share_one_global_batch_and_have_equal_lengths(
         joined = sum(pieces, [])
         assert len(set(joined)) == 12  # no overlap within a step
         assert list(label_counts(sampler, joined).values()) == [2] * 6
+
+
+@pytest.mark.parametrize('drop_last, steps', [(True, 3), (False, 4)])
+def test_ten_batches_are_shared_by_three_processes_without_a_rest(
+        monkeypatch, drop_last, steps):
+    per_process = []
+    for index in range(3):
+        as_process(monkeypatch, index, 3)
+        sampler = build([4] * 10, 4, 2, drop_last=drop_last)
+        loader = torch.utils.data.DataLoader(
+            range(40), batch_sampler=sampler)
+        per_process.append(list(loader))
+        assert len(loader) == len(per_process[-1]) == steps
+    for pieces in zip(*per_process):
+        assert len(set(torch.cat(pieces).tolist())) == 12
+
+
+def test_the_global_random_generators_play_no_part():
+    first = list(build([6] * 8, 8, 2))
+    np.random.seed(1)
+    torch.manual_seed(1)
+    state = np.random.get_state()[1].copy()
+    assert list(build([6] * 8, 8, 2)) == first
+    assert (np.random.get_state()[1] == state).all()
 
 
 def test_p_and_k_hold_for_the_global_batch_not_for_each_process(monkeypatch):
@@ -261,6 +289,9 @@ def test_a_data_set_without_labels_is_named():
         ClassBalancedBatchSampler(SimpleNamespace(), 4, 2)
 
 
+RUNS = itertools.count()
+
+
 class Recorder(BaseModel):
     """Remembers which items it was given."""
 
@@ -275,7 +306,7 @@ class Recorder(BaseModel):
 
 
 def train(tmp_path, workers=0, train_cfg=None, infinite=False, resume=False,
-          seed=5, **loader):
+          seed=5, persistent=True, **loader):
     model = Recorder()
     runner = Runner(
         model=model,
@@ -285,7 +316,7 @@ def train(tmp_path, workers=0, train_cfg=None, infinite=False, resume=False,
             dataset=dict(type='ToyLabels', sizes=[4] * 6),
             batch_size=4,
             num_workers=workers,
-            persistent_workers=workers > 0,
+            persistent_workers=workers > 0 and persistent,
             sampler=dict(type='InfiniteSampler' if infinite else
                          'DefaultSampler', shuffle=True),
             batch_sampler=dict(
@@ -298,16 +329,17 @@ def train(tmp_path, workers=0, train_cfg=None, infinite=False, resume=False,
             type='CheckpointHook', interval=1,
             by_epoch=(train_cfg or {}).get('by_epoch', True))),
         randomness=dict(seed=seed),
-        experiment_name=f'sampler{np.random.randint(10**9)}',
+        experiment_name=f'sampler{next(RUNS)}',
         log_level='ERROR')
     runner.train()
     return model.seen
 
 
-@pytest.mark.parametrize('workers', [0, 1])
+@pytest.mark.parametrize('workers, persistent', [
+    (0, False), (1, True), (1, False)])
 def test_the_epoch_reaches_the_batch_sampler_through_mmengine(
-        tmp_path, workers):
-    seen = train(tmp_path / 'a', workers)
+        tmp_path, workers, persistent):
+    seen = train(tmp_path / 'a', workers, persistent=persistent)
     epochs = [seen[i:i + 6] for i in range(0, 18, 6)]
     assert len(seen) == 18
     assert epochs[0] != epochs[1] != epochs[2]
@@ -349,3 +381,19 @@ def test_num_batch_per_epoch_bounds_the_epoch_and_not_the_images(tmp_path):
     seen = train(tmp_path, num_batch_per_epoch=2)
     assert len(seen) == 6
     assert {i for batch in seen for i in batch} - set(range(8))
+
+
+def test_resuming_at_iteration_30000_takes_seconds(tmp_path):
+    short = dict(by_epoch=False, max_iters=1)
+    train(tmp_path, infinite=True, train_cfg=short)
+    path = tmp_path / 'iter_1.pth'
+    checkpoint = torch.load(path, weights_only=False)
+    checkpoint['meta']['iter'] = 30_000
+    torch.save(checkpoint, path)
+    start = time.monotonic()
+    seen = train(tmp_path, infinite=True, resume=True,
+                 train_cfg=dict(by_epoch=False, max_iters=30_002))
+    assert time.monotonic() - start < 60
+    inner = InfiniteSampler(ToyLabels([4] * 6), seed=5)
+    straight = ClassBalancedBatchSampler(inner, 4, 2)
+    assert seen == list(itertools.islice(straight, 30_000, 30_002))

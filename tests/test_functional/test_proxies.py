@@ -144,7 +144,8 @@ def test_exponentials_beyond_half_precision_do_not_overflow(dtype):
     assert x.grad.isfinite().all() and proxies.grad.isfinite().all()
 
 
-@pytest.mark.parametrize('dtype', [torch.float16, torch.float32])
+@pytest.mark.parametrize('dtype',
+                         [torch.float16, torch.bfloat16, torch.float32])
 def test_a_perfect_batch_has_a_tiny_loss_that_is_not_rounded_away(dtype):
     x = torch.tensor([[1., 0.]], dtype=dtype)
     proxies = torch.tensor([[-1., 0.], [1., 0.]], dtype=dtype)

@@ -22,6 +22,7 @@ from ..oracles import (
     pairwise_recall,
 )
 
+DEVICES = ['cpu'] + ['cuda'] * torch.cuda.is_available()
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -167,9 +168,11 @@ def test_unfavourable_scores_are_ranked_exactly(spread):
 
 
 def test_gradient_of_a_worked_example_has_the_right_sign_and_size():
-    # 1 - (1/1 + 2/3) / 2; ranks are divided by n = 4
+    # 1 - (1/1 + 2/3) / 2; ranks are divided by n = 4, so that 0.25 and 2.5
+    # are what 1 and 10 are to plain ranks
     relevance = torch.tensor([1, 0, 1, 0])
-    for lambda_val, step in ((1., 0.), (3., 1 / 12), (10., 1 / 40)):
+    for lambda_val, step in ((.25, 0.), (1., 0.), (2.5, .1), (3., 1 / 12),
+                             (10., 1 / 40)):
         scores = torch.tensor([4., 3., 2., 1.], requires_grad=True)
         loss = blackbox_ap_loss(scores, relevance, lambda_val=lambda_val)
         loss.backward()
@@ -190,6 +193,29 @@ def test_gradient_is_linear_in_the_incoming_gradient(scale):
         assert unit.abs().sum() > 0
 
 
+@pytest.mark.parametrize('scale', [2., 65536.])
+@pytest.mark.parametrize('lambda_val, step', [(1.25, 0.), (2.5, .1)])
+def test_a_loss_scale_does_not_act_like_another_lambda(
+        scale, lambda_val, step):
+    # the incoming gradient times lambda, before the second ranking, would
+    # make 2 x 1.25 of one and 1.6e5 of the other
+    scores = torch.tensor([4., 3., 2., 1.], requires_grad=True)
+    loss = blackbox_ap_loss(
+        scores, torch.tensor([1, 0, 1, 0]), lambda_val=lambda_val)
+    (scale * loss).backward()
+    torch.testing.assert_close(
+        scores.grad / scale, torch.tensor([0., step, -step, 0.]))
+
+
+def test_a_descent_step_moves_the_low_positive_up():
+    scores = torch.tensor([4., 3., 2., 1.], requires_grad=True)
+    loss = blackbox_ap_loss(
+        scores, torch.tensor([1, 0, 1, 0]), lambda_val=10.)
+    loss.backward()
+    moved = scores - 50 * scores.grad
+    assert blackbox_ap_loss(moved, torch.tensor([1, 0, 1, 0])) < loss
+
+
 def test_every_list_gradient_sums_to_zero():
     scores = torch.randn(80, 4, dtype=torch.float64, requires_grad=True)
     loss = blackbox_map_loss(
@@ -199,10 +225,11 @@ def test_every_list_gradient_sums_to_zero():
         scores.grad.sum(0), torch.zeros(4, dtype=torch.float64))
 
 
+@pytest.mark.parametrize('device', DEVICES)
 @pytest.mark.parametrize('position', range(4))
-def test_tied_scores_do_not_depend_on_the_order_of_items(position):
-    relevance = torch.arange(4) == position
-    scores = torch.ones(4, requires_grad=True)
+def test_tied_scores_do_not_depend_on_order_or_device(position, device):
+    relevance = torch.arange(4, device=device) == position
+    scores = torch.ones(4, device=device, requires_grad=True)
     loss = blackbox_ap_loss(scores, relevance, lambda_val=10.)
     loss.backward()
     assert loss.item() == 0.75  # the positive stands last
@@ -259,6 +286,13 @@ def test_nothing_relevant_gives_exactly_zero_with_a_zero_gradient(shape):
             scores.grad, torch.zeros(shape))
 
 
+def test_a_list_without_positives_gives_exactly_zero():
+    scores = torch.randn(8, requires_grad=True)
+    value = blackbox_ap_loss(scores, torch.zeros(8, dtype=torch.int64))
+    value.backward()
+    assert value == 0 and torch.equal(scores.grad, torch.zeros(8))
+
+
 def test_everything_relevant_gives_exactly_zero():
     scores = torch.randn(9, 3, requires_grad=True)
     loss = blackbox_map_loss(scores, torch.ones(9, 3, dtype=torch.int64))
@@ -295,6 +329,9 @@ def test_one_ranking_over_all_images_of_a_batch():
     scores = torch.tensor([.4, .1, .9, .6])
     relevance = torch.tensor([1, 0, 1, 0])
     assert blackbox_ap_loss(scores, relevance).item() == pytest.approx(1 / 6)
+    # image by image there would be nothing to learn
+    for image in (slice(2), slice(2, 4)):
+        assert blackbox_ap_loss(scores[image], relevance[image]) == 0
 
 
 def test_one_ranking_over_levels_is_not_the_mean_over_levels():

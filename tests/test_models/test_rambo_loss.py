@@ -120,10 +120,12 @@ def test_zero_weight_and_ignored_samples_take_no_part():
 
 @pytest.mark.parametrize('avg_factor', [None, 1, 5., 1000])
 @pytest.mark.parametrize('override', [None, 'mean'])
-def test_avg_factor_does_not_rescale_a_normalised_loss(avg_factor, override):
+@pytest.mark.parametrize('weight', [None, torch.ones(40)])
+def test_avg_factor_does_not_rescale_a_normalised_loss(avg_factor, override,
+                                                       weight):
     scores, labels = batch()
-    assert RaMBOLoss()(
-        scores, labels, torch.ones(40), avg_factor=avg_factor,
+    assert RaMBOLoss(reduction='mean')(
+        scores, labels, weight, avg_factor=avg_factor,
         reduction_override=override) == RaMBOLoss()(scores, labels)
 
 
