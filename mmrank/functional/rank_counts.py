@@ -206,14 +206,12 @@ class PlaceTable:
 
     def __init__(self, items: SortedItems, lift: float) -> None:
         # x + lift, rounded, reaches a score if x > high, and not if x < low
-        high = items.scores - lift
-        low = torch.nextafter(
-            items.scores, items.scores.new_tensor(-float('inf'))) - lift
-        size = self._fit(items, low, high, lift)
-        low, high = (
-            _cells(scores, *(pick(each, items.lists) for each in (
-                self.low, self.scale, self.top, self.offset)))
-            for scores in (low, high))
+        lowest = torch.full_like(items.scores[:1], -float('inf'))
+        limits = torch.stack([torch.nextafter(items.scores, lowest),
+                              items.scores]).sub_(lift)
+        size = self._fit(items, *limits, lift)
+        low, high = _cells(limits, *(pick(each, items.lists) for each in (
+            self.low, self.scale, self.top, self.offset)))
         places = torch.zeros(size, dtype=torch.int32, device=low.device)
         # cells of later lists stand above all of this one
         for cells in (high, self.offset[1:] - 1):

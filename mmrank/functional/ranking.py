@@ -414,10 +414,7 @@ class _Pool:
         is_nan = _has_nan(scores)
         if memory is not None:
             is_nan = is_nan | _has_nan(memory[0])
-        facts = torch.stack([is_nan.long(), is_nan.new_tensor(
-            len(scores), dtype=torch.long)])
-        facts = _total(facts, comm)
-        self.is_nan, self.num_items = bool(facts[0]), int(facts[1])
+        self.is_nan, self.num_items = _agreed(is_nan, len(scores), comm)
         self.own_start = 0
         self.columns = self.own_columns
         if comm is not None:
@@ -464,9 +461,10 @@ class _Pool:
         num_own = max(1, len(self.scores))
 
         def to_scores(at: Tensor, lists: Tensor) -> Tensor:
-            return (at - lists * num_own) * num_classes + present[lists]
+            return ((at - lists * num_own) * num_classes +
+                    pick(present, lists))
 
-        return _Lists(own, to_scores, memory, positives, list_of[columns],
+        return _Lists(own, to_scores, memory, positives, pick(list_of, columns),
                       self.own_start, _float64(
                           self.scores, [length]).expand(len(present)))
 
@@ -530,21 +528,23 @@ def _measure_recall(scores: Tensor, relevance: Tensor, valid: Tensor | None,
         # what takes no part stands below everything
         relevance = relevance & valid
         scores = scores.masked_fill(~valid, -math.inf)
-    per_query = relevance.sum(1)
-    facts = _total(
-        torch.stack([_has_nan(scores).long(), per_query.sum()]), comm)
-    is_nan, num_pairs = facts.tolist()
+    scores = scores.contiguous()
+    at, _, positives = _find_positives(scores, relevance)
+    is_nan, num_pairs = _agreed(_has_nan(scores), len(at), comm)
     if is_nan:
         return [_float64(scores, math.nan)], gradient.fill_(math.nan)
     value = _float64(scores, 0.0)
-    queries = per_query.nonzero().view(-1)
-    if len(queries) > 0:
-        scores, relevance = scores[queries], relevance[queries]
-        at = relevance.reshape(-1).nonzero().view(-1)
-        width = scores.shape[1]
+    if len(at) > 0:
+        num_queries, width = scores.shape
+        query_of = torch.div(at, width, rounding_mode='floor')
+        counts = torch.bincount(query_of, minlength=num_queries)
+        queries = counts.nonzero().view(-1)
+        list_of = pick((counts > 0).cumsum(0) - 1, query_of)
         lengths = _float64(scores, [width]).expand(len(queries))
         if valid is not None:
-            lengths = valid[queries].sum(1).double()
+            lengths = pick(valid.double().sum(1), queries)
+        if len(queries) < num_queries:
+            scores = pick(scores, queries)
 
         def rule(_: Tensor, irrelevant: Tensor,
                  __: SortedItems) -> tuple[Tensor, Tensor]:
@@ -555,10 +555,9 @@ def _measure_recall(scores: Tensor, relevance: Tensor, valid: Tensor | None,
             return value / num_pairs, slope / num_pairs
 
         lists = _Lists(
-            Items(scores, at, margin / 2), lambda at, lists: at +
-            (queries[lists] - lists) * width, None,
-            scores.view(-1)[at] - margin / 2,
-            torch.div(at, width, rounding_mode='floor'), 0, lengths)
+            Items(scores, at + (list_of - query_of) * width, margin / 2),
+            lambda at, lists: at + (pick(queries, lists) - lists) * width,
+            None, positives - margin / 2, list_of, 0, lengths)
         value = _rank(lists, rule, lambda_val, None, gradient)
     if comm is not None:
         value = comm.sum(value)
@@ -582,14 +581,24 @@ def _transposed(scores: Tensor, present: Tensor, at: Tensor, list_of: Tensor,
         scores = scores.index_select(1, present)
     column = at % max(1, num_classes)
     row = torch.div(at, max(1, num_classes), rounding_mode='floor')
-    return Items(scores.t().contiguous(), list_of[column] * num_items + row,
-                 lift)
+    return Items(scores.t().contiguous(),
+                 pick(list_of, column) * num_items + row, lift)
 
 
 def _has_nan(scores: Tensor) -> Tensor:
     if scores.numel() == 0:
         return scores.new_zeros((), dtype=torch.bool)
     return scores.amax().isnan()
+
+
+def _agreed(is_nan: Tensor, number: int,
+            comm: Communicator | None) -> tuple[bool, int]:
+    """Whether any process has NaN, and the sum of a number over all."""
+    if comm is None:
+        return bool(is_nan), number
+    facts = comm.sum(torch.stack(
+        [is_nan.long(), is_nan.new_tensor(number, dtype=torch.long)]))
+    return bool(facts[0]), int(facts[1])
 
 
 def _float64(like: Tensor, value: float | list[int]) -> Tensor:
