@@ -464,8 +464,8 @@ class _Pool:
             return ((at - lists * num_own) * num_classes +
                     pick(present, lists))
 
-        return _Lists(own, to_scores, memory, positives, pick(list_of, columns),
-                      self.own_start, _float64(
+        return _Lists(own, to_scores, memory, positives,
+                      pick(list_of, columns), self.own_start, _float64(
                           self.scores, [length]).expand(len(present)))
 
     def measure(self, lambda_val: float, terms: list[_Term]) -> _Measured:
