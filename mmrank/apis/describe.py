@@ -70,6 +70,11 @@ def keypoint_frames(keypoints: Sequence | np.ndarray | Tensor,
     table = np.asarray(keypoints, np.float64)
     if table.size == 0:
         return np.zeros((0, 3, 3))
+    if not np.isfinite(table).all():
+        wrong = np.flatnonzero(~np.isfinite(table.reshape(
+            -1, table.shape[-1])).all(1))[0]
+        raise ValueError('keypoints must be finite, but row '
+                         f'{wrong} holds NaN or infinity')
     if table.ndim == 4 and len(table) == 1:
         table = table[0]
     if table.ndim == 3 and table.shape[1:] == (2, 3):
@@ -82,6 +87,10 @@ def keypoint_frames(keypoints: Sequence | np.ndarray | Tensor,
             f'shape {table.shape}')
     full = np.tile([0., 0., size, 0.], (len(table), 1))
     full[:, :table.shape[1]] = table
+    if (full[:, 2] <= 0).any():
+        wrong = int((full[:, 2] <= 0).argmax())
+        raise ValueError('the size of a keypoint must be > 0, but that of '
+                         f'keypoint {wrong} is {full[wrong, 2]:g}')
     return np.stack([
         keypoint_frame(x, y, magnification * s / 2, angle)
         for x, y, s, angle in full
@@ -102,30 +111,36 @@ def describe(image: np.ndarray,
         keypoints: ``cv2.KeyPoint`` objects; or an array (N, 2), (N, 3) or
             (N, 4) of x, y, size (the diameter, as in OpenCV) and angle
             (degrees); or kornia's local affine frames, (N, 2, 3) or
-            (1, N, 2, 3), which are taken as they are.
+            (1, N, 2, 3), which are taken as they are. All finite, sizes
+            > 0.
         model (nn.Module): of :func:`init_descriptor`.
         magnification (float): the side of a patch in keypoint sizes; 5 as in
             HPatches and in PhotoPatches.
         size (float): of keypoints given as (N, 2).
 
     Returns:
-        ndarray: float32, shape (N, 128), unit rows; (0, 128) for none. Every
-        keypoint gets a row: beyond the border the image is mirrored.
+        ndarray: float32, shape (N, 128), unit rows, but zero where a patch
+        is of one grey value; (0, 128) for none. Every keypoint gets a row:
+        beyond the border the image is mirrored.
 
     Raises:
-        ValueError: for an image or keypoints of another shape.
+        ValueError: for an image or keypoints of another shape or not finite,
+            an empty image, or a size that is not above 0.
     """
     image = np.asarray(image)
     if image.ndim == 3 and image.shape[2] == 3:
         image = image @ np.array([.299, .587, .114], np.float32)
-    if image.ndim != 2:
+    if image.ndim != 2 or image.size == 0:
         raise ValueError('image must have shape (H, W) or (H, W, 3), but has '
                          f'{image.shape}')
+    image = np.ascontiguousarray(image, np.float32)
+    if not np.isfinite(image).all():
+        raise ValueError('image must be finite, but holds NaN or infinity')
     frames = keypoint_frames(keypoints, magnification=magnification, size=size)
     width = model.backbone.out_channels
     if not len(frames):
         return np.zeros((0, width), np.float32)
-    pyramid = build_pyramid(np.ascontiguousarray(image, np.float32))
+    pyramid = build_pyramid(image)
     side = model.data_preprocessor.patch_size
     tiles = np.stack([cut_patch(pyramid, frame, side) for frame in frames])
     weights = next(model.parameters(), torch.zeros(0))
@@ -149,6 +164,9 @@ def match(first: np.ndarray, second: np.ndarray,
         ndarray: int64, shape (n, 2): rows of ``first`` and ``second``, nearer
         matches first.
 
+    Raises:
+        ValueError: for descriptors of two widths, or not finite.
+
     Example:
         >>> import numpy as np
         >>> match(np.eye(3)[:2], np.eye(3)[[1, 0]]).tolist()
@@ -158,6 +176,12 @@ def match(first: np.ndarray, second: np.ndarray,
         return np.zeros((0, 2), np.int64)
     x, y = (torch.from_numpy(np.ascontiguousarray(side)).double()
             for side in (first, second))
+    if x.dim() != 2 or y.dim() != 2 or x.shape[1] != y.shape[1]:
+        raise ValueError('descriptors must have shapes (N, D) and (M, D), '
+                         f'but have {tuple(x.shape)} and {tuple(y.shape)}')
+    if not (x.isfinite().all() and y.isfinite().all()):
+        raise ValueError('descriptors must be finite, but hold NaN or '
+                         'infinity')
     table = torch.cdist(x, y)
     nearest = table.argmin(1)
     keep = table.argmin(0)[nearest] == torch.arange(len(x))

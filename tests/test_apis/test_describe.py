@@ -98,3 +98,24 @@ def test_a_known_homography_is_recovered_by_untrained_features_too(model):
     found = match(describe(photo, points, model),
                   describe(moved, points + [10, 0, 0], model))
     assert (found[:, 0] == found[:, 1]).mean() > .9
+
+
+@pytest.mark.parametrize('picture, points, words', [
+    (np.zeros((0, 9)), POINTS, r'image.*\(0, 9\)'),
+    (np.full((9, 9), np.nan), POINTS, 'image must be finite'),
+    (None, POINTS * [1, np.nan, 1], 'row 0'),
+    (None, POINTS * [1, 1, 0], 'keypoint 0 is 0'),
+    (None, POINTS * [1, 1, -1], 'keypoint 0 is -12'),
+])
+def test_what_has_no_descriptor_is_named(model, image, picture, points,
+                                         words):
+    with pytest.raises(ValueError, match=words):
+        describe(image if picture is None else picture, points, model)
+
+
+@pytest.mark.parametrize('first, words', [
+    (np.ones((2, 4)), r'\(2, 4\) and \(2, 3\)'),
+    (np.full((2, 3), np.nan), 'finite')])
+def test_descriptors_that_cannot_be_matched_are_refused(first, words):
+    with pytest.raises(ValueError, match=words):
+        match(first, np.eye(3)[:2])
