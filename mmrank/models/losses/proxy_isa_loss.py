@@ -154,6 +154,9 @@ class ProxyISALoss(nn.Module):
                 proxies: Tensor | None = None) -> Tensor:
         """The loss; in training, also the step of the state.
 
+        In evaluation mode or under ``torch.no_grad()`` the state is neither
+        read nor changed.
+
         Args:
             embeddings (Tensor): shape (B, D), floating point.
             labels (Tensor): shape (B,), integers in [0, C).
@@ -163,11 +166,15 @@ class ProxyISALoss(nn.Module):
             Tensor: a scalar, float32 or wider; 0 for an empty batch.
         """
         proxies = self._check(check_proxies(proxies, 'ProxyISALoss'))
+        if labels.is_floating_point():
+            raise ValueError(f'labels must be integers, but got '
+                             f'{labels.dtype}')
         labels = labels.long()
         own_batch = embeddings, labels
         embeddings, labels = join_batch(embeddings, labels, self.distributed)
         similarities = cosine_similarities(embeddings, proxies)
-        if not self.training:
+        # as in inference, nothing is learned without a gradient
+        if not (self.training and torch.is_grad_enabled()):
             return self.loss_weight * self._loss(
                 similarities, labels, torch.ones_like(labels),
                 torch.ones_like(similarities))

@@ -380,3 +380,18 @@ def test_statistics_are_numbers():
     numbers = loss.statistics()
     assert numbers['queue_length'] == 6
     assert all(math.isfinite(number) for number in numbers.values())
+
+
+@pytest.mark.parametrize('mode', [torch.no_grad, torch.inference_mode])
+def test_a_loss_without_gradient_leaves_no_trace_in_the_state(mode):
+    loss = ProxyISALoss(2, 2, memory_size=8, by_epoch=False, queue_start=0,
+                        weighting_start=0)
+    proxies, labels = torch.eye(2), torch.tensor([0, 1])
+    before = {name: value.clone()
+              for name, value in loss.state_dict().items()}
+    with mode():
+        loss(proxies, labels, proxies=proxies)
+    for name, value in loss.state_dict().items():
+        assert torch.equal(value, before[name]), name
+    loss(proxies, labels, proxies=proxies)
+    assert loss.queue.count == 2
