@@ -95,8 +95,9 @@ class ScoreCalibration(nn.Module):
             ScoreCalibration: itself.
 
         Raises:
-            ValueError: if there are no correct or no wrong detections; there
-                is nothing to learn from then.
+            ValueError: if there are no correct or no wrong detections, a
+                score is NaN, all scores are equal, or higher scores are not
+                more often correct: there is nothing to learn from then.
         """
         positive = int(matches.sum())
         negative = matches.numel() - positive
@@ -104,10 +105,15 @@ class ScoreCalibration(nn.Module):
             raise ValueError(
                 f'a calibration needs correct and wrong detections, but got '
                 f'{positive} correct and {negative} wrong ones')
+        if scores.isnan().any():
+            raise ValueError('a calibration needs scores, but some are NaN')
         log_odds = torch.logit(scores.detach().double().cpu(), eps=1e-12)
         high, low = (positive + 1) / (positive + 2), 1 / (negative + 2)
         target = torch.where(matches.cpu(), high, low).double()
-        center, spread = log_odds.mean(), log_odds.std().clamp(min=1e-9)
+        center, spread = log_odds.mean(), log_odds.std()
+        if spread < 1e-9:
+            raise ValueError(f'a calibration needs different scores, but all '
+                             f'{scores.numel()} are {float(scores[0]):.4g}')
         inputs = (log_odds - center) / spread
         parameters = torch.zeros(2, dtype=torch.float64, requires_grad=True)
         optimizer = torch.optim.LBFGS(
@@ -122,7 +128,13 @@ class ScoreCalibration(nn.Module):
 
         with torch.enable_grad():
             optimizer.step(closure)
-        scale = F.softplus(parameters[0].detach()) / spread
+        strength = F.softplus(parameters[0].detach())
+        # a map as flat as this would make equal what was not
+        if strength < 1e-4:
+            raise ValueError(
+                'a calibration needs higher scores to be correct more often, '
+                'but here they are not')
+        scale = strength / spread
         self.scale.fill_(float(scale))
         self.bias.fill_(float(parameters[1].detach() - scale * center))
         return self

@@ -67,10 +67,12 @@ def test_separable_scores_give_a_finite_map():
     assert (fitted(scores).diff() > 0).all()
 
 
-def test_even_scores_that_are_the_wrong_way_round_keep_their_order():
+def test_scores_that_are_the_wrong_way_round_keep_their_order():
     scores = torch.linspace(.3, .7, 100)
-    fitted = ScoreCalibration().fit(scores, scores < .5)
-    assert fitted.scale > 0
+    calibration = ScoreCalibration()
+    with pytest.raises(ValueError, match='higher scores'):
+        calibration.fit(scores, scores < .5)
+    assert torch.equal(calibration(scores), scores)
 
 
 @pytest.mark.parametrize('matches', [[], [True, True], [False, False]])
