@@ -72,7 +72,8 @@ def retrieval_metrics(
 
     Raises:
         ValueError: on shapes that do not fit, labels of a floating type,
-            embeddings that are not finite, or a ``ks`` below 1.
+            embeddings that are not finite, or a ``ks`` or ``chunk_size``
+        below 1.
 
     Time O(Q G D); memory: the normalised copies and one block.
 
@@ -88,9 +89,12 @@ def retrieval_metrics(
     if (gallery is None) != (gallery_labels is None):
         raise ValueError('gallery and gallery_labels belong together: give '
                          'both or neither')
-    if any(k < 1 for k in ks):
-        raise ValueError(f'each K of R@K must be at least 1, but ks={ks}')
-    ks = sorted(set(ks))
+    if any(k < 1 or k != int(k) for k in ks):
+        raise ValueError('each K of R@K must be an integer of at least 1, '
+                         f'but ks={ks}')
+    _check_chunk_size(chunk_size)
+    ks = sorted({int(k) for k in ks})
+    query_labels = query_labels.long()
     itself = gallery is None
     queries = _normalised(queries)
     if gallery is None or gallery_labels is None:
@@ -98,7 +102,7 @@ def retrieval_metrics(
     else:
         _check(gallery, gallery_labels, 'gallery')
         gallery = _normalised(gallery).to(queries)
-        gallery_labels = gallery_labels.to(query_labels.device)
+        gallery_labels = gallery_labels.to(query_labels)
     if gallery.shape[1] != queries.shape[1]:
         raise ValueError(
             f'queries are {queries.shape[1]} wide but the gallery '
@@ -152,6 +156,10 @@ def nearest_neighbours(queries: Tensor,
     """
     if k < 1:
         raise ValueError(f'k must be at least 1, but got {k}')
+    _check_chunk_size(chunk_size)
+    if gallery is not None and gallery.shape[1] != queries.shape[1]:
+        raise ValueError(f'queries are {queries.shape[1]} wide but the '
+                         f'gallery {gallery.shape[1]}')
     itself = gallery is None
     queries = _normalised(queries)
     gallery = queries if gallery is None else \
@@ -199,7 +207,8 @@ def average_precision(scores: Tensor,
         Tensor: shape (...), float64; NaN where nothing is relevant.
 
     Raises:
-        ValueError: on an unknown convention or unequal shapes.
+        ValueError: on an unknown convention, unequal shapes, or a score
+            that is NaN.
 
     >>> import torch
     >>> scores, relevance = torch.tensor([4., 3, 2, 1]), torch.tensor([1, 0, 1, 0])
@@ -213,6 +222,8 @@ def average_precision(scores: Tensor,
     if convention not in ('finite', 'trapezoid', 'threshold'):
         raise ValueError(f'convention must be finite, trapezoid or '
                          f'threshold, but got {convention!r}')
+    if scores.isnan().any():
+        raise ValueError('a score is NaN, which has no place in a ranking')
     relevance = relevance.bool()
     # irrelevant first, then a stable sort: the pessimistic order of ties
     order = relevance.to(torch.uint8).argsort(
@@ -371,7 +382,18 @@ def _normalised(embeddings: Tensor) -> Tensor:
     lifted = embeddings.detach()
     if lifted.dtype != torch.float64:
         lifted = lifted.float()
+    lengths = torch.linalg.vector_norm(lifted, dim=1)
+    # where squares overflow or vanish, the row is brought near 1 first
+    if bool(((lengths < 1e-9) | lengths.isinf()).any()):
+        lifted = lifted / lifted.abs().amax(
+            1, keepdim=True).clamp(min=torch.finfo(lifted.dtype).tiny)
     return F.normalize(lifted, dim=1)
+
+
+def _check_chunk_size(chunk_size: int | None) -> None:
+    if chunk_size is not None and chunk_size < 1:
+        raise ValueError(
+            f'chunk_size must be at least 1, or None, but got {chunk_size}')
 
 
 def _chunk_size(gallery: int, depth: int, width: int) -> int:

@@ -129,6 +129,14 @@ def test_a_query_with_nothing_to_find_is_left_out_and_counted():
     assert (found['num_queries'], found['num_skipped']) == (2, 1)
 
 
+def test_a_query_whose_class_the_gallery_lacks_is_left_out_and_counted():
+    x = torch.tensor([[1., 0.], [0., 1.]])
+    found = retrieval_metrics(x, torch.tensor([0, 9]), x,
+                              torch.tensor([0, 1]))
+    assert found['R@1'] == found['MAP@R'] == 1.0
+    assert (found['num_queries'], found['num_skipped']) == (1, 1)
+
+
 def test_no_query_at_all_gives_nan_and_not_a_division_by_zero():
     found = retrieval_metrics(torch.eye(2), torch.tensor([0, 1]))
     assert math.isnan(found['R@1']) and math.isnan(found['MAP@R'])
@@ -275,3 +283,21 @@ def test_a_block_of_the_largest_benchmark_is_bounded_in_memory():
         rows = retrieval._chunk_size(60502, depth, 4)
         # similarities, and neighbours as values and as indices
         assert 1 <= rows * (60502 * 4 + depth * 12) <= 2**28
+
+
+@pytest.mark.parametrize('scale', [2.**100, 2.**-100])
+def test_lengths_whose_squares_overflow_or_vanish_change_nothing(scale):
+    x = torch.randn(
+        12, 5, generator=torch.Generator().manual_seed(0))
+    labels = torch.arange(12) % 3
+    assert retrieval_metrics(x * scale, labels) == retrieval_metrics(
+        x, labels)
+    assert torch.equal(nearest_neighbours(x * scale, k=4)[1],
+                       nearest_neighbours(x, k=4)[1])
+
+
+def test_labels_may_be_booleans():
+    x = torch.randn(6, 3)
+    labels = torch.arange(6) % 2
+    assert retrieval_metrics(x, labels.bool()) == retrieval_metrics(
+        x, labels)
