@@ -59,6 +59,8 @@ def config_path(name: str) -> str:
     path = root / name
     if path.is_file():
         return str(path)
+    if Path(name).is_absolute():
+        raise FileNotFoundError(f'there is no config file {name!r}')
     raise FileNotFoundError(
         f'mmrank ships no config {name!r}{_nearest(name)}. '
         'List all: python -m mmrank configs')

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from mmengine.dataset import DefaultSampler
 from PIL import Image
 
 from mmrank import config_path
@@ -34,8 +35,13 @@ from mmrank.datasets import (
 )
 from mmrank.datasets.digits_on_photos import make_digits_on_photos
 from mmrank.datasets.photo_patches import write_mosaics
+from mmrank.datasets.samplers import (
+    ClassBalancedBatchSampler,
+    DistinctClassSampler,
+)
 from mmrank.engine.launch import test as run_test
 from mmrank.engine.launch import train
+from mmrank.evaluation import RetrievalMetric
 from mmrank.models.heads import MetricLearningHead
 from mmrank.models.learners import AdaSample
 from mmrank.models.losses import (
@@ -45,6 +51,7 @@ from mmrank.models.losses import (
     RaMBOLoss,
     RaMBORecallLoss,
 )
+from mmrank.models.losses.score_calibration import ScoreCalibration
 from mmrank.registry import DATASETS, MODELS
 
 from .test_datasets.trees import make_tree
@@ -58,6 +65,19 @@ PROXIES = torch.eye(3)
 
 def isa(**options: object) -> ProxyISALoss:
     return ProxyISALoss(3, 3, memory_size=4, by_epoch=False, **options)
+
+
+def damaged_memory() -> None:
+    loss = RaMBOLoss()
+    loss(ROWS, LABELS.clamp(max=2))
+    state = loss.state_dict()
+    state['memory.lengths'] = state['memory.lengths'] + 1
+    loss.load_state_dict(state)
+
+
+def calibrate(scores: list[float], matches: list[int]) -> None:
+    ScoreCalibration().fit(
+        torch.tensor(scores), torch.tensor(matches).bool())
 
 
 LOSSES: dict[str, tuple[Callable, str]] = {
@@ -105,6 +125,19 @@ LOSSES: dict[str, tuple[Callable, str]] = {
         'gallery_labels'),
     'k of zero': (
         lambda: F.retrieval_metrics(ROWS, LABELS, ks=(0, )), 'k'),
+    'k of one and a half': (
+        lambda: F.retrieval_metrics(ROWS, LABELS, ks=(1.5, )), r'1\.5'),
+    'blocks of fewer than one query': (
+        lambda: F.retrieval_metrics(ROWS, LABELS, chunk_size=-1),
+        'chunk_size.*-1'),
+    'neighbours in blocks of fewer than one query': (
+        lambda: F.nearest_neighbours(ROWS, k=1, chunk_size=-1),
+        'chunk_size.*-1'),
+    'neighbours in a gallery of another width': (
+        lambda: F.nearest_neighbours(ROWS, ROWS[:, :2], k=1), '3 wide.*2'),
+    'the average precision of NaN scores': (
+        lambda: F.average_precision(ROWS[:, 0] * math.nan, HOT[:, 0]),
+        'NaN'),
     'a recall above one': (
         lambda: F.fpr_at_recall(ROWS[:, 0], HOT[:, 0], recall=1.5),
         'recall.*1.5'),
@@ -132,10 +165,17 @@ LOSSES: dict[str, tuple[Callable, str]] = {
         'num_classes=7.*num_classes=80'),
     'RaMBO recall: labels of another length': (
         lambda: RaMBORecallLoss()(ROWS, LABELS[:2]), r'labels'),
+    'RaMBO recall: labels that are floats': (
+        lambda: RaMBORecallLoss()(ROWS, LABELS / 2), 'labels.*integers'),
+    'RaMBO: a memory whose lengths do not add up': (
+        damaged_memory, r"'memory.lengths' tells of 5"),
     'RaMBO recall: warm-up of -1': (
         lambda: RaMBORecallLoss(warmup_iters=-1), 'warmup_iters.*-1'),
     'Proxy-Anchor without proxies': (
         lambda: ProxyAnchorLoss()(ROWS, LABELS), 'proxies.*num_classes'),
+    'Proxy-ISA: labels that are floats': (
+        lambda: isa()(ROWS, LABELS / 2, proxies=PROXIES),
+        'labels.*integers'),
     'Proxy-ISA: V of one': (lambda: isa(V=1.), 'V must be > 1'),
     'Proxy-ISA: weighting before the queue': (
         lambda: isa(queue_start=3, weighting_start=1), 'queue_start'),
@@ -151,6 +191,20 @@ LOSSES: dict[str, tuple[Callable, str]] = {
     'AdaSample: classes of a single patch': (
         lambda: AdaSample(lambda_val=0)(None, torch.eye(3).bool()),
         'at least 2'),
+    'calibration by equal scores': (
+        lambda: calibrate([.5, .5, .5], [1, 0, 1]), 'different scores.*0.5'),
+    'calibration by NaN scores': (
+        lambda: calibrate([.5, math.nan], [1, 0]), 'NaN'),
+    'calibration where low scores are the correct ones': (
+        lambda: calibrate([.1, .2, .8, .9] * 9, [1, 1, 0, 0] * 9),
+        'higher scores'),
+    'batches of no class': (
+        lambda: DistinctClassSampler(ROWS, 0), 'batch_size.*0'),
+    'half a sample of a class': (
+        lambda: ClassBalancedBatchSampler(
+            DefaultSampler(ROWS, seed=0), 4, 1.5), r'samples_per_class.*1\.5'),
+    'a retrieval metric of one k': (
+        lambda: RetrievalMetric(ks=5), 'ks.*5'),
     'a head for no class': (
         lambda: MetricLearningHead(
             in_channels=4, num_classes=0, embedding_size=3,
@@ -421,6 +475,23 @@ def test_a_misspelt_config_is_answered_with_near_names():
 def test_a_misspelt_type_is_named(registry, type_):
     with pytest.raises(KeyError, match=type_):
         registry.build(dict(type=type_))
+
+
+def test_a_config_file_that_is_missing_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match='no config file.*none.py'):
+        train([str(tmp_path / 'none.py')])
+
+
+def test_a_config_without_a_model_is_named(tmp_path):
+    (tmp_path / 'empty.py').write_text('')
+    with pytest.raises(ValueError, match='empty.py has no model'):
+        train([str(tmp_path / 'empty.py')])
+
+
+def test_a_misspelt_option_that_nothing_reads_is_answered(tmp_path):
+    with pytest.warns(UserWarning, match="did you mean 'randomness'"):
+        tool(tmp_path, '--cfg-options', 'randomnes.seed=1',
+             'train_cfg.max_epochs=1')
 
 
 def test_an_unknown_option_of_a_loss_is_named():

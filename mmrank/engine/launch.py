@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import difflib
+import inspect
 import os
 import subprocess
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +33,10 @@ from ..shipped import config_path
 
 PLAIN_WRAPPERS = (None, 'MMDistributedDataParallel',
                   'mmengine.MMDistributedDataParallel')
+# of a config, read here and not by the runner's own signature
+READ_HERE = ('auto_scale_lr', 'runner_type', 'strategy', 'model_wrapper_cfg',
+             'find_unused_parameters', 'sync_bn', 'tta_model',
+             'tta_pipeline', 'compile')
 PLAIN_HOOKS = ('CheckpointHook', 'mmengine.CheckpointHook')
 
 
@@ -95,18 +102,36 @@ def load_config(args: argparse.Namespace) -> Config:
 
     Raises:
         FileNotFoundError: Neither a file nor a shipped config.
+        ValueError: The config has no model.
     """
     path = args.config if os.path.isfile(args.config) else config_path(
         args.config)
     cfg = Config.fromfile(path)
     cfg.launcher = args.launcher
     if args.cfg_options:
+        _warn_of_unread(cfg, args.cfg_options)
         cfg.merge_from_dict(args.cfg_options)
+    if 'model' not in cfg:
+        raise ValueError(f'the config {path} has no model')
     if args.work_dir:
         cfg.work_dir = args.work_dir
     elif cfg.get('work_dir') is None:
         cfg.work_dir = os.path.join('work_dirs', Path(path).stem)
     return cfg
+
+
+def _warn_of_unread(cfg: Config, options: dict[str, Any]) -> None:
+    """A misspelt key would be added to the config and change nothing."""
+    read = {*cfg, *inspect.signature(Runner.__init__).parameters, *READ_HERE}
+    for key in options:
+        name = key.split('.')[0]
+        if name in read:
+            continue
+        near = difflib.get_close_matches(name, read, n=1)
+        warnings.warn(
+            f'--cfg-options {key}: the config has no {name!r} and the runner '
+            'reads none, so it may change nothing'
+            + (f'; did you mean {near[0]!r}?' if near else ''), stacklevel=3)
 
 
 def _use_amp(cfg: Config) -> None:

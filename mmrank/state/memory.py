@@ -105,6 +105,13 @@ class BatchMemory(nn.Module):
             raise ValueError(f'the checkpoint holds only a part of the '
                              f'memory; missing: {missing}')
         *packed, lengths = [state_dict[key] for key in keys]
+        lacking = [key for key, tensor in zip(keys, packed)
+                   if len(tensor) != int(lengths.sum())]
+        if lacking:
+            raise ValueError(
+                f'the checkpoint\'s memory is damaged: {keys[-1]!r} tells of '
+                f'{int(lengths.sum())} entries, of which {lacking} hold '
+                'another number')
         pieces = [tensor.split(lengths.tolist()) for tensor in packed]
         for batch in zip(*pieces):
             self.remember(**dict(zip(self.fields, batch)))

@@ -76,15 +76,16 @@ class _GroupBatchSampler(Sampler[list[int]]):
             raise ValueError(
                 f'the inner sampler {type(sampler).__name__} has no data set;'
                 ' use DefaultSampler or InfiniteSampler')
-        if samples_per_class < 1:
-            raise ValueError('samples_per_class must be at least 1, but got '
-                             f'{samples_per_class}')
+        for name, value in dict(samples_per_class=samples_per_class,
+                                num_batches=num_batches).items():
+            if value is not None and (
+                    not isinstance(value, int) or value < 1):
+                raise ValueError(
+                    f'{name} must be an integer of at least 1, but got '
+                    f'{value!r}')
         if small_classes not in ('repeat', 'exclude'):
             raise ValueError("small_classes must be 'repeat' or 'exclude', "
                              f'but got {small_classes!r}')
-        if num_batches is not None and num_batches < 1:
-            raise ValueError(
-                f'num_batches must be at least 1, but got {num_batches}')
         self.sampler = sampler
         self.batch_size = batch_size
         self.samples_per_class = samples_per_class

@@ -36,6 +36,9 @@ class DistinctClassSampler(Sampler):
                  batch_size: int,
                  num_samples: int | None = None,
                  seed: int | None = None) -> None:
+        if batch_size < 1:
+            raise ValueError(
+                f'batch_size must be at least 1, but got {batch_size}')
         self.index, self.size = get_dist_info()
         self.classes = len(dataset)
         self.batch_size = batch_size

@@ -116,6 +116,9 @@ class RaMBORecallLoss(nn.Module):
             raise ValueError(
                 'embeddings must have shape (B, D) and labels (B,), but got '
                 f'{tuple(embeddings.shape)} and {tuple(labels.shape)}')
+        if labels.is_floating_point():
+            raise ValueError(f'labels must be integers, but got '
+                             f'{labels.dtype}')
         learning = self.training and torch.is_grad_enabled()
         remembering = learning and bool(self.steps >= self.warmup_iters)
         comm = None
