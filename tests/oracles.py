@@ -79,8 +79,10 @@ def argsort_map_loss_by_class(scores: Tensor, relevance: Tensor,
                               margin: float, lambda_val: float) -> Tensor:
     """The same with a loop over the classes that have positives."""
     present = relevance.any(0).nonzero().view(-1).tolist()
+    # the backward of scores[:, c] would fill a whole matrix for every class
+    columns, targets = scores.unbind(1), relevance.unbind(1)
     per_class = sum(
-        argsort_losses(scores[:, c], relevance[:, c], margin, lambda_val)
+        argsort_losses(columns[c], targets[c], margin, lambda_val)
         for c in present) / len(present)
     cross_class = argsort_losses(
         scores.reshape(-1), relevance.reshape(-1), margin, lambda_val)
