@@ -170,3 +170,23 @@ def test_a_sample_without_its_index_is_named():
 def test_glyph_items_know_their_index():
     data = GlyphRetrievalDataset(split='test', num_classes=2)
     assert [data[i]['sample_idx'] for i in range(3)] == [0, 1, 2]
+
+
+def test_the_folder_of_the_outfile_is_made(tmp_path):
+    evaluate(range(31), outfile=str(tmp_path / 'new' / 'found.pt'))
+    found = torch.load(tmp_path / 'new' / 'found.pt')
+    assert found['values'].shape == X.shape
+
+
+def unwritable_outfile(folder):
+    with pytest.raises((OSError, RuntimeError)) as caught:
+        evaluate(range(dist.get_rank(), 31, 2),
+                 outfile=f'{folder}/file/found.pt')
+    return str(caught.value)
+
+
+def test_an_outfile_that_cannot_be_written_leaves_no_process_waiting(
+        processes, tmp_path):
+    (tmp_path / 'file').touch()
+    messages = processes(2).run(unwritable_outfile, str(tmp_path))
+    assert all('file' in message for message in messages)

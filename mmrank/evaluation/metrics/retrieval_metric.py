@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -46,7 +47,8 @@ class RetrievalMetric(BaseMetric):
                  outfile: str | None = None,
                  prefix: str | None = None) -> None:
         super().__init__(prefix=prefix)
-        if not ks or any(k < 1 for k in ks):
+        if not isinstance(ks, Sequence) or not ks or any(
+                not isinstance(k, int) or k < 1 for k in ks):
             raise ValueError(f'ks must be integers >= 1, but got {ks!r}')
         self.ks = tuple(ks)
         self.with_map = with_map
@@ -68,17 +70,24 @@ class RetrievalMetric(BaseMetric):
 
         Raises:
             ValueError: on every process, if the embeddings are not finite.
+            RuntimeError: on the other processes, if the first one failed
+                otherwise, such as in writing ``outfile``.
         """
         joined = self.collector.join()
         outcome: list[Any] = [None]
+        failure: Exception | None = None
         if is_main_process():
             try:
                 outcome = [self._figures(joined)]
-            except ValueError as error:  # or the others would wait for ever
-                outcome = [str(error)]
+            except Exception as error:  # or the others would wait for ever
+                failure = error
+                outcome = [(isinstance(error, ValueError), str(error))]
         broadcast_object_list(outcome)
-        if isinstance(outcome[0], str):
-            raise ValueError(outcome[0])
+        if failure is not None:
+            raise failure
+        if isinstance(outcome[0], tuple):
+            wrong_value, message = outcome[0]
+            raise (ValueError if wrong_value else RuntimeError)(message)
         return {f'{self.prefix}/{name}': value
                 for name, value in outcome[0].items()}
 
@@ -88,6 +97,7 @@ class RetrievalMetric(BaseMetric):
 
     def _figures(self, found: Embeddings) -> dict[str, float]:
         if self.outfile is not None:
+            Path(self.outfile).parent.mkdir(parents=True, exist_ok=True)
             torch.save({name: value.cpu()
                         for name, value in vars(found).items()}, self.outfile)
         query = found.is_query
