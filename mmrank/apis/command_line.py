@@ -34,6 +34,8 @@ def embed(argv: list[str] | None = None) -> GallerySearch:
         'its images lie in subfolders, these are their classes')
     parser.add_argument('--out', required=True, help='the gallery (.npz)')
     args = parser.parse_args(argv)
+    if os.path.isdir(args.out):
+        raise ValueError(f'--out {args.out} is a folder; name a file')
     paths, labels, classes = find_images(args.images)
     extractor = _extractor(args)
     gallery = GallerySearch(
@@ -244,7 +246,7 @@ def main(argv: list[str] | None = None) -> int:
     command, *rest = sys.argv[1:] if argv is None else argv
     try:
         {'embed': embed, 'search': search, 'detect': detect}[command](rest)
-    except (ValueError, FileNotFoundError, ImportError) as error:
+    except (ValueError, OSError, ImportError) as error:
         print(f'mmrank {command}: {error}', file=sys.stderr)
         return 1
     return 0

@@ -143,3 +143,10 @@ def test_the_inferencer_of_detectors_is_mmdets():
     assert apis.DetInferencer is mmdet.DetInferencer
     with pytest.raises(AttributeError, match='NoSuchThing'):
         apis.NoSuchThing  # noqa: B018
+
+
+def test_a_gallery_that_would_replace_a_folder_is_refused_at_once(
+        tmp_path, capsys):
+    assert main(['embed', 'none.py', 'none.pth', str(tmp_path / 'none'),
+                 '--out', str(tmp_path)]) == 1
+    assert 'is a folder' in capsys.readouterr().err
