@@ -303,7 +303,8 @@ def main() -> None:
     points = in_a_process(measure_growth)
     growth = [b['ours'] / a['ours'] for a, b in zip(points, points[1:])]
     print('growth when n doubles at 1000 relevant items:',
-          ' '.join(f'{value:.2f}' for value in growth), '(wanted: < 2.4)', flush=True)
+          ' '.join(f'{value:.2f}' for value in growth), '(wanted: < 2.4)',
+          flush=True)
     options.out.mkdir(parents=True, exist_ok=True)
     path = options.out / 'ranking_core'
     plot(points, path.with_suffix('.png'))
