@@ -7,14 +7,16 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+usage() { sed -n '2,6p' tools/quickstart.sh | cut -c 3-; }
+
 job=detection
 compare=
 for argument in "$@"; do
     case "$argument" in
         detection | retrieval | descriptors) job="$argument" ;;
         --compare) compare=yes ;;
-        -h | --help) sed -n '2,7p' tools/quickstart.sh | cut -c 3-; exit ;;
-        *) sed -n '2,7p' tools/quickstart.sh | cut -c 3- >&2; exit 2 ;;
+        -h | --help) usage; exit ;;
+        *) echo "quickstart.sh knows no '$argument'" >&2; usage >&2; exit 2 ;;
     esac
 done
 

@@ -3,6 +3,9 @@
 # STACK, PYTHON, MMRANK_WHEELS and MMRANK_VENVS: see tools/setup_env.sh.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
+case "${1:-}" in
+    -h | --help) sed -n '2,3p' tools/run_tests.sh | cut -c 3-; exit ;;
+esac
 source tools/setup_env.sh
 ensure_environment || exit 1
 if ! "$PYTHON" -c 'import pytest, hypothesis, sklearn, skimage' 2> /dev/null

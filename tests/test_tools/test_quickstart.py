@@ -92,4 +92,16 @@ def test_an_unknown_job_shows_the_usage(checkout):
         ['bash', 'tools/quickstart.sh', 'detektion'], cwd=checkout,
         capture_output=True, text=True)
     assert done.returncode == 2
+    assert "no 'detektion'" in done.stderr
     assert '[detection|retrieval|descriptors]' in done.stderr
+
+
+@pytest.mark.parametrize('script', ['quickstart', 'run_tests'])
+def test_help_makes_no_environment_and_shows_no_code(checkout, script):
+    done = subprocess.run(
+        ['bash', f'tools/{script}.sh', '--help'], cwd=checkout, check=True,
+        capture_output=True, text=True,
+        env={**os.environ, 'PYTHON': str(checkout / 'fake-python')})
+    assert f'bash tools/{script}.sh' in done.stdout
+    assert 'pipefail' not in done.stdout
+    assert not (checkout / 'log').exists()
