@@ -8,6 +8,7 @@ within the split), ``sample_idx`` and, where the benchmark has them,
 from __future__ import annotations
 
 import csv
+import os
 import os.path as osp
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -68,9 +69,11 @@ class RetrievalDataset(BaseDataset):
         self._check_tree()
         items = [dict(item) for item in self.load_items()]
         if not items:
-            raise ValueError(f'{type(self).__name__} found no item of the '
-                             f'split {self.split!r} in {self.data_root!r}; '
-                             f'expected:\n{self.layout}')
+            of_split = '' if self.split is None else \
+                f' of the split {self.split!r}'
+            raise ValueError(f'{type(self).__name__} found no item{of_split} '
+                             f'in {self.data_root!r}; expected:\n'
+                             f'{self.layout}')
         classes = _number(items, 'name', 'gt_label')
         self._metainfo['classes'] = classes
         if 'super_name' in items[0]:
@@ -94,6 +97,10 @@ class RetrievalDataset(BaseDataset):
         return np.array([info[key] for info in infos], dtype=np.int64)
 
     def _check_tree(self) -> None:
+        if self.needed and not osp.isdir(self.data_root or '.'):
+            raise FileNotFoundError(
+                f'{type(self).__name__}: there is no folder data_root='
+                f'{self.data_root!r}; lay it out as\n{self.layout}')
         missing = [name for name in self.needed
                    if not osp.exists(osp.join(self.data_root, name))]
         if missing:
@@ -271,7 +278,7 @@ class CSVRetrievalDataset(RetrievalDataset):
     def load_items(self) -> Iterable[dict]:
         path = osp.join(self.data_root, self.needed[0])
         with open(path, newline='', encoding='utf-8-sig') as file:
-            reader = csv.DictReader(file)
+            reader = csv.DictReader(_utf8_lines(file, path))
             columns = reader.fieldnames or []
             required = ['path', 'label'] + (['split'] if self.split else [])
             missing = [name for name in required if name not in columns]
@@ -288,6 +295,9 @@ class CSVRetrievalDataset(RetrievalDataset):
 
     @staticmethod
     def _item(row: dict[str, str], where: str) -> dict:
+        empty = [name for name in ('path', 'label') if not row[name].strip()]
+        if empty:
+            raise ValueError(f'{where}: the columns {empty} are empty')
         item: dict = dict(img_path=row['path'], name=row['label'])
         if 'super_label' in row:
             item['super_name'] = row['super_label']
@@ -310,7 +320,7 @@ class FolderRetrievalDataset(RetrievalDataset):
     """
 
     layout = 'data_root/class name/any name.jpg'
-    needed = ('', )
+    needed = ('.', )
 
     def __init__(self,
                  data_root: str = '',
@@ -321,13 +331,28 @@ class FolderRetrievalDataset(RetrievalDataset):
         super().__init__(data_root, **kwargs)
 
     def load_items(self) -> Iterable[dict]:
-        import os
-        for name in sorted(os.listdir(self.data_root)):
+        found = False
+        for name in sorted(os.listdir(self.data_root or '.')):
             folder = osp.join(self.data_root, name)
             for file in sorted(os.listdir(folder)) if osp.isdir(
                     folder) else ():
                 if file.lower().endswith(self.extensions):
+                    found = True
                     yield dict(img_path=osp.join(name, file), name=name)
+        if not found:
+            raise ValueError(
+                f'{type(self).__name__} found no image ('
+                f'{" ".join(self.extensions)}) in the folders right below '
+                f'{self.data_root!r}; expected:\n{self.layout}')
+
+
+def _utf8_lines(file: Iterable[str], path: str) -> Iterator[str]:
+    """The lines of a file; one in another encoding is refused by name."""
+    try:
+        yield from file
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f'{path!r} must be saved as UTF-8: {error}') from None
 
 
 def _number(items: list[dict], name: str, label: str) -> tuple[str, ...]:

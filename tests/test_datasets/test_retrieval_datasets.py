@@ -4,8 +4,10 @@ import shutil
 
 import numpy as np
 import pytest
-from mmengine.dataset import RepeatDataset
+import torch
+from mmengine.dataset import RepeatDataset, pseudo_collate
 from PIL import Image
+from torch.utils.data import DataLoader
 
 from mmrank.datasets import (
     CarsDataset,
@@ -131,9 +133,10 @@ def test_a_folder_of_classes(tmp_path):
     assert data.get_labels().tolist() == [0, 0, 1]
     assert data.metainfo['classes'] == ('a', 'b')
     (tmp_path / 'empty').mkdir()
-    with pytest.raises(ValueError, match='found no item'):
+    with pytest.raises(ValueError, match=r'no image \(.jpg .*right below'):
         FolderRetrievalDataset(data_root=str(tmp_path / 'empty'))
-    with pytest.raises(FileNotFoundError, match='class name'):
+    with pytest.raises(FileNotFoundError,
+                       match=r"no folder data_root='.*nothing'"):
         FolderRetrievalDataset(data_root=str(tmp_path / 'nothing'))
 
 
@@ -153,6 +156,18 @@ def test_a_csv_list(tmp_path):
     (tmp_path / 'bad.csv').write_text('file,label\n1.png,a\n')
     with pytest.raises(ValueError, match="columns.*path"):
         CSVRetrievalDataset(str(tmp_path), 'bad.csv')
+
+
+@pytest.mark.parametrize('text, said', [
+    (b'path,label\na.png,\n', r"line 2: the columns \['label'\] are empty"),
+    (b'path,label\n', 'found no item in'),
+    ('path,label\na.png,Bär\n'.encode('latin-1'), r"list.csv.*as UTF-8"),
+    (b'path,label\na.png\n', 'line 2: expected the columns'),
+])
+def test_a_wrong_csv_list_is_refused_by_file_and_line(tmp_path, text, said):
+    (tmp_path / 'list.csv').write_bytes(text)
+    with pytest.raises(ValueError, match=said):
+        CSVRetrievalDataset(str(tmp_path))
 
 
 @pytest.mark.parametrize('mode', ['L', 'P', 'RGBA', 'CMYK'])
@@ -250,6 +265,18 @@ def test_published_counts_are_those_of_the_retrieval_split():
     assert counts['query'][0] + counts['gallery'][0] == counts['test'][0]
     assert (counts['train'], counts['query'], counts['gallery']) == (
         (25882, 3997), (14218, 3985), (12612, 3985))
+
+
+def test_spawned_workers_find_what_the_package_registers():
+    data = DATASETS.build(dict(
+        type='mmrank.GlyphRetrievalDataset', split='val', num_classes=2,
+        pipeline=PIPELINE[:1] + PIPELINE[2:], lazy_init=False))
+    loader = DataLoader(data, batch_size=8, num_workers=1,
+                        multiprocessing_context='spawn',
+                        collate_fn=pseudo_collate)
+    batch = next(iter(loader))
+    assert len(batch['inputs']) == 8
+    assert torch.equal(batch['inputs'][3], data[3]['inputs'])
 
 
 def test_registered_names_build_by_their_scope():
