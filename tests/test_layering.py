@@ -1,6 +1,7 @@
 """Four floors: a floor imports only from the floors below it."""
 
 import ast
+import re
 import sys
 from pathlib import Path
 
@@ -88,3 +89,13 @@ def test_an_import_from_the_same_or_a_higher_floor_is_found(file, source):
     ('engine/launch.py', 'from ..models import heads')])
 def test_an_import_from_below_is_fine(file, source):
     assert violations(PACKAGE / file, source) == []
+
+
+@pytest.mark.parametrize('name', [
+    r'\.cuda\(', r"'cuda:", 'device_count', r'nn\.DataParallel',
+    'index_cpu_to_all_gpus', 'index_cpu_to_gpus'])
+def test_no_file_chooses_devices_for_its_process(name):
+    """A neighbour search, say, must not take the other processes' GPUs."""
+    guilty = [path for path in PACKAGE.rglob('*.py')
+              if re.search(name, path.read_text())]
+    assert guilty == []

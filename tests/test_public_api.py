@@ -122,15 +122,40 @@ assert MODELS.get('mmrank.RaMBOLoss').__name__ == 'RaMBOLoss'
 """
 ORDERS = [*itertools.permutations(['mmdet.models', 'mmrank.models']),
           ('mmrank.registry', 'mmdet.registry', 'mmrank.models',
-           'mmdet.models', 'mmrank.engine', 'mmrank.models')]
+           'mmdet.models', 'mmrank.engine', 'mmrank.models'),
+          ('mmpretrain.models', 'mmrank.models', 'mmdet.models'),
+          ('mmrank.models', 'mmdet.models', 'mmpretrain.models')]
 
 
 @pytest.mark.parametrize('order', ORDERS, ids='-'.join)
 def test_imports_in_any_order_register_once(order):
-    pytest.importorskip('mmdet')
+    for name in order:
+        pytest.importorskip(name.split('.')[0])
     done = subprocess.run([sys.executable, '-c', IMPORT, *order],
                           capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize('kind', REGISTERED)
+def test_no_other_library_registers_one_of_our_names(kind):
+    pytest.importorskip('mmdet.models')
+    root = getattr(registry, kind)
+    root.import_from_location()
+    ours = {name for name, found in root.module_dict.items()
+            if found.__module__.startswith('mmrank.')}
+    assert ours >= set(REGISTERED[kind])
+    for library in ('mmengine', 'mmdet'):
+        theirs = getattr(importlib.import_module(f'{library}.registry'), kind)
+        assert not ours & set(theirs.module_dict), library
+
+
+def test_custom_imports_work_and_a_misspelt_one_is_named():
+    text = "custom_imports = dict(imports=['{}'])\n" \
+        "model = dict(type='mmrank.HingeTripletLoss')"
+    cfg = Config.fromstring(text.format('mmrank'), '.py')
+    assert registry.MODELS.build(cfg.model) is not None
+    with pytest.raises(ImportError, match='mmrank_losses'):
+        Config.fromstring(text.format('mmrank_losses'), '.py')
 
 
 def test_importing_the_package_loads_neither_torch_nor_mmcv():
