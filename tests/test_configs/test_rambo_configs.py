@@ -24,6 +24,11 @@ from .voc_tree import make_voc_tree, write_image
 CONFIGS = Path(__file__).parents[2] / 'configs' / 'rambo'
 NAMES = sorted(path.name for path in CONFIGS.glob('*.py')
                if path.stem.endswith(('_voc07', '_voc0712', '_digits')))
+BACKBONES = {
+    '_r50_': 'torchvision://resnet50',
+    '_r101_': 'torchvision://resnet101',
+    '_x101-32x4d_': 'open-mmlab://resnext101_32x4d',
+}
 VOC_NAMES = [name for name in NAMES if 'voc' in name]
 
 
@@ -157,6 +162,34 @@ def test_voc_recipe_is_the_one_that_the_config_states(name):
         'ConcatDataset' if 'voc0712' in name else 'VOCDataset')
     assert not any('bbox_min_size' in node for node in walk(dataset))
     assert {m.eval_mode for m in cfg.test_evaluator} == {'area', '11points'}
+
+
+@pytest.mark.parametrize('name', VOC_NAMES)
+def test_what_voc_numbers_depend_on_is_what_was_chosen(name):
+    """Pipeline, sets, repeats, filters, weights and length of the recipe:
+    each has made published numbers differ by some points."""
+    cfg = read(name)
+    dataset = cfg.train_dataloader.dataset
+    sets = dataset.get('datasets', [dataset])
+    assert [d.ann_file for d in sets] == [
+        f'VOC{year}/ImageSets/Main/trainval.txt'
+        for year in ((2007, 2012) if 'voc0712' in name else (2007, ))]
+    for each in sets:
+        assert each.filter_cfg == dict(filter_empty_gt=True, min_size=32)
+        assert [t.type for t in each.pipeline] == [
+            'LoadImageFromFile', 'LoadAnnotations', 'Resize', 'RandomFlip',
+            'PackDetInputs']
+        assert each.pipeline[2].scale == (1000, 600)
+        assert each.pipeline[2].keep_ratio
+        assert each.pipeline[3].prob == 0.5
+    assert not any(node.get('type') == 'RepeatDataset'
+                   for node in walk(cfg.train_dataloader))
+    assert cfg.test_dataloader.dataset.ann_file == (
+        'VOC2007/ImageSets/Main/test.txt')
+    weights = next(value for key, value in BACKBONES.items() if key in name)
+    assert cfg.model.backbone.init_cfg.checkpoint == weights
+    assert cfg.train_cfg.max_epochs == 12
+    assert cfg.param_scheduler[-1].milestones == [9]
 
 
 def test_voc0712_concatenates_sets_whose_year_tags_differ(trees, tmp_path):
