@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from mmengine.dist import all_gather_object
-from mmengine.hooks import Hook
+from mmengine.hooks import EMAHook, Hook
 from mmengine.logging import print_log
 from mmengine.model import is_model_wrapper
 from mmengine.runner import Runner
@@ -33,8 +33,9 @@ class ScoreCalibrationHook(Hook):
     threshold lets through does.
 
     The calibrated model is written to ``calibrated.pth`` in the work
-    directory. Under several processes every process fits the same map to the
-    detections of all.
+    directory; with an EMA hook these are the averaged weights, and the map
+    is fitted to their detections. Under several processes every process
+    fits the same map to the detections of all.
 
     Args:
         iou_thr (float): the overlap from which a detection is correct.
@@ -63,9 +64,9 @@ class ScoreCalibrationHook(Hook):
         _calibrations(_unwrapped(runner))
 
     def after_train(self, runner: Runner) -> None:
-        model = _unwrapped(runner)
-        fitted = calibrate_detector(
-            model, runner.val_loop.dataloader, self.iou_thr)
+        with _averaged(runner) as model:
+            fitted = calibrate_detector(
+                model, runner.val_loop.dataloader, self.iou_thr)
         if fitted:
             runner.save_checkpoint(
                 runner.work_dir, self.filename, save_optimizer=False,
@@ -132,6 +133,30 @@ def _calibrations(model: nn.Module) -> list[Any]:
 def _unwrapped(runner: Runner) -> nn.Module:
     model = runner.model
     return model.module if is_model_wrapper(model) else model
+
+
+@contextmanager
+def _averaged(runner: Runner) -> Iterator[nn.Module]:
+    """The weights that a checkpoint holds: the averaged ones, with EMA.
+
+    An EMA hook exchanges both models' values in what is saved, so both get
+    the calibration.
+    """
+    model = _unwrapped(runner)
+    hooks = [hook for hook in runner.hooks if isinstance(hook, EMAHook)]
+    for hook in hooks:
+        hook.before_val_epoch(runner)
+    try:
+        yield model
+        fitted = [
+            {name: value.clone() for name, value in part.state_dict().items()}
+            for part in _calibrations(model)]
+    finally:
+        for hook in hooks:
+            hook.after_val_epoch(runner)
+    for one in (model, *(hook.ema_model.module for hook in hooks)):
+        for part, values in zip(_calibrations(one), fitted):
+            part.load_state_dict(values)
 
 
 @torch.no_grad()

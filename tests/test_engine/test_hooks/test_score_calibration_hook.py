@@ -153,15 +153,15 @@ def test_iou_thr_must_be_a_share():
         ScoreCalibrationHook(iou_thr=1.5)
 
 
-def runner(tmp_path, val=True):
+def runner(tmp_path, val=True, model=None, hooks=()):
     optional = dict(
         val_dataloader=loader(), val_cfg=dict(),
         val_evaluator=[VOCMetric(eval_mode='area')]) if val else {}
     return Runner(
-        Guesser(), str(tmp_path), train_dataloader=loader(),
+        model or Guesser(), str(tmp_path), train_dataloader=loader(),
         train_cfg=dict(by_epoch=True, max_epochs=1),
         optim_wrapper=dict(optimizer=dict(type='SGD', lr=.1)),
-        custom_hooks=[ScoreCalibrationHook()],
+        custom_hooks=[*hooks, ScoreCalibrationHook()],
         default_scope='mmdet', experiment_name=str(tmp_path.name),
         log_level='ERROR', **optional)
 
@@ -188,3 +188,37 @@ def test_a_run_without_validation_data_stops_before_it_starts(tmp_path):
     run.register_hook(NotReached())
     with pytest.raises(ValueError, match='no val_dataloader'):
         run.train()
+
+
+class Watched(Guesser):
+    """Remembers the weight with which it last predicted."""
+
+    def forward(self, inputs, data_samples, mode):
+        if mode == 'loss':
+            return dict(loss=(self.weight - 1)**2)
+        self.seen = float(self.weight)
+        return super().forward(inputs, data_samples, mode)
+
+
+@pytest.mark.parametrize('update_buffers', [False, True])
+def test_averaged_weights_are_the_ones_calibrated_and_saved(
+        tmp_path, update_buffers):
+    run = runner(tmp_path, model=Watched(), hooks=[dict(
+        type='EMAHook', momentum=.5, update_buffers=update_buffers)])
+    run.train()
+    state = torch.load(tmp_path / 'calibrated.pth',
+                       weights_only=False)['state_dict']
+    saved = float(state['weight'])
+    assert saved != float(run.model.weight)
+    assert run.model.seen == saved
+    scale = state['head.loss_cls.calibration.scale']
+    assert scale != 1 and scale == run.model.head.loss_cls.calibration.scale
+
+
+def test_an_empty_validation_set_leaves_the_scores_uncalibrated(tmp_path):
+    model, empty = Guesser(), loader()
+    empty.dataset.samples.clear()
+    empty = torch.utils.data.DataLoader(
+        empty.dataset, batch_size=4, collate_fn=collate)
+    assert not calibrate_detector(model, empty)
+    assert not model.head.loss_cls.calibration.fitted
