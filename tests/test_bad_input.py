@@ -34,7 +34,10 @@ from mmrank.datasets import (
     StanfordOnlineProductsDataset,
 )
 from mmrank.datasets.digits_on_photos import make_digits_on_photos
-from mmrank.datasets.photo_patches import write_mosaics
+from mmrank.datasets.photo_patches import (
+    write_mosaics,
+    write_photo_patches,
+)
 from mmrank.datasets.samplers import (
     ClassBalancedBatchSampler,
     DistinctClassSampler,
@@ -312,7 +315,7 @@ DATA: dict[str, tuple] = {
         "no item.*'test'"),
     'folders without an image': (
         None, lambda r: put(r, 'class/notes.txt', ''),
-        FolderRetrievalDataset, ValueError, 'no item.*class name'),
+        FolderRetrievalDataset, ValueError, 'no (item|image).*class name'),
     'glyphs of a split that is not there': (
         None, None, lambda root: GlyphRetrievalDataset(split='dev'),
         ValueError, "split.*'dev'"),
@@ -338,6 +341,10 @@ DATA: dict[str, tuple] = {
     'HPatches: a split that is not there': (
         None, lambda r: put(r, 'splits.json', '{"a": {"test": []}}'),
         lambda root: HPatchesDataset(root, 'z'), ValueError, "'z'"),
+    'PhotoPatches: a file in the way': (
+        None, lambda r: put(r, 'patches', ''),
+        lambda root: write_photo_patches(f'{root}/patches'), ValueError,
+        'patches exists.*another out_dir'),
     'digits: no images': (
         None, None, lambda root: make_digits_on_photos(
             f'{root}/digits', num_train=0), (ValueError, TypeError),

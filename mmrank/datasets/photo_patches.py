@@ -201,12 +201,12 @@ def write_photo_patches(out_dir: str,
         ValueError: if ``out_dir`` holds something else.
     """
     out = Path(out_dir)
-    if out.exists() and not (out / 'photo_patches.json').is_file() and \
-            any(out.iterdir()):
+    if out.exists() and not (out / 'photo_patches.json').is_file() and (
+            not out.is_dir() or any(out.iterdir())):
         raise ValueError(f'{out} exists and is no PhotoPatches data set; '
                          'give another out_dir')
     out.parent.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix=out.name, dir=out.parent))
+    work = Path(tempfile.mkdtemp(prefix=f'.{out.name}-', dir=out.parent))
     try:
         _write(work, keypoints_per_photo, num_pairs, seed)
         if out.exists():
