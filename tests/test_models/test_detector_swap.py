@@ -153,6 +153,58 @@ def test_one_class_is_enough(name):
         assert (sample.pred_instances.labels == 0).all()
 
 
+@pytest.mark.parametrize('name', ['faster', 'cascade', 'retina', 'fcos',
+                                  'atss'])
+def test_twenty_classes_need_no_setting_but_the_heads(name):
+    detector = build(swapped(name, num_classes=20))
+    assert torch.tensor(
+        step(detector, make_batch([3, 2], 20))['loss']).isfinite()
+    for sample in predict(detector, make_batch([3, 2], 20)):
+        labels = sample.pred_instances.labels
+        assert len(labels) and ((labels >= 0) & (labels < 20)).all()
+
+
+@pytest.mark.parametrize('switch', ['custom_cls_channels',
+                                    'custom_activation', 'custom_accuracy'])
+def test_a_switch_of_mmdets_box_heads_works_without_the_others(
+        switch, monkeypatch):
+    from mmrank.models import RaMBOLoss
+    for each in ('custom_cls_channels', 'custom_activation',
+                 'custom_accuracy'):
+        monkeypatch.setattr(RaMBOLoss, each, each == switch)
+    detector = build(swapped('faster', num_classes=20,
+                             loss=dict(RAMBO, num_classes=20)))
+    classifier = detector.roi_head.bbox_head.fc_cls
+    assert classifier.out_features == (
+        20 if switch == 'custom_cls_channels' else 21)
+    logged = step(detector, make_batch([3, 2], 20))
+    assert 0 <= logged['loss_cls'] <= 1
+    # with mmdet's own channels: the background column is not ranked
+    assert not classifier.weight.grad[20:].any()
+    for sample in predict(detector, make_batch([3, 2], 20)):
+        assert (sample.pred_instances.labels < 20).all()
+
+
+@pytest.mark.parametrize('scope', ['mmdet', 'mmrank', 'mmengine'])
+def test_our_loss_and_mmdets_coder_are_built_from_every_scope(scope):
+    from mmengine.registry import MODELS, TASK_UTILS, DefaultScope
+    register_all_modules(init_default_scope=False)
+    DefaultScope.get_instance(f'coder-{scope}', scope_name=scope)
+    with DefaultScope.overwrite_default_scope(scope):
+        loss = MODELS.build(dict(type='mmrank.RaMBOLoss'))
+        coder = TASK_UTILS.build(dict(type='mmdet.DeltaXYWHBBoxCoder'))
+    assert type(loss).__module__.startswith('mmrank.')
+    assert type(coder).__module__.startswith('mmdet.')
+
+
+def test_a_plain_name_in_mmdets_scope_is_named_in_the_error():
+    head = build(swapped('faster')).roi_head.bbox_head
+    assert type(head.loss_cls).__module__.startswith('mmrank.')
+    assert type(head.bbox_coder).__module__.startswith('mmdet.')
+    with pytest.raises(KeyError, match='RaMBOLoss is not in the mmdet'):
+        build(swapped('faster', loss=dict(RAMBO, type='RaMBOLoss')))
+
+
 @pytest.mark.parametrize('agnostic', [True, False])
 def test_box_heads_may_be_class_agnostic(agnostic):
     detector = build(swapped('faster', reg_class_agnostic=agnostic))
