@@ -41,8 +41,9 @@ PLAIN_HOOKS = ('CheckpointHook', 'mmengine.CheckpointHook')
 
 
 # ---------------------------------------------------------------- the flags
-def _parser(description: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=description)
+def _parser(command: str, description: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=f'mmrank {command}', description=description)
     parser.add_argument(
         'config', help='a config file, or the name of a shipped config')
     parser.add_argument(
@@ -58,7 +59,7 @@ def _parser(description: str) -> argparse.ArgumentParser:
 
 
 def _train_arguments(argv: list[str] | None) -> argparse.Namespace:
-    parser = _parser('Trains a model')
+    parser = _parser('train', 'Trains a model')
     parser.add_argument(
         '--work-dir', help='folder of logs and checkpoints '
         '(default: ./work_dirs/<name of the config>)')
@@ -76,7 +77,7 @@ def _train_arguments(argv: list[str] | None) -> argparse.Namespace:
 
 
 def _test_arguments(argv: list[str] | None) -> argparse.Namespace:
-    parser = _parser('Evaluates a checkpoint')
+    parser = _parser('test', 'Evaluates a checkpoint')
     parser.add_argument('checkpoint', help='checkpoint file')
     parser.add_argument('--work-dir', help='folder of the log and metrics')
     parser.add_argument(
@@ -284,6 +285,7 @@ def test(argv: list[str] | None = None) -> dict[str, float]:
     cfg = load_config(args)
     refuse_unreadable(args.checkpoint)
     cfg.load_from, cfg.resume = args.checkpoint, False
+    _forget_pretrained(cfg.get('model'))
     if args.out and not args.out.endswith(('.pkl', '.pickle')):
         raise ValueError(f'--out {args.out} must end in .pkl or .pickle')
     if args.show or args.show_dir:
@@ -297,6 +299,16 @@ def test(argv: list[str] | None = None) -> dict[str, float]:
             runner.test_evaluator.metrics.append(DumpResults(args.out))
         metrics: dict[str, float] = runner.test()
     return metrics
+
+
+def _forget_pretrained(config: Any) -> None:
+    """No download of weights that the checkpoint replaces."""
+    if not isinstance(config, dict):
+        return
+    if config.get('pretrained') is True:
+        config['pretrained'] = False
+    for value in config.values():
+        _forget_pretrained(value)
 
 
 def _draw(cfg: Config, args: argparse.Namespace) -> None:

@@ -109,6 +109,14 @@ def test_a_test_writes_the_neighbours_and_the_embedding(tmp_path):
     assert frames(grid, GREEN) + frames(grid, RED) == 6
 
 
+def test_a_test_asks_for_no_training_data(tmp_path):
+    run = runner(tmp_path, dict(type='mmrank.RetrievalVisualizer'))
+    run._train_loop = dict(type='EpochBasedTrainLoop', max_epochs=1)
+    run._train_dataloader = dict(dataset=dict(type='NoSuchDataset'))
+    run.test()
+    assert any(tmp_path.rglob('neighbours_0.png'))
+
+
 def test_another_visualizer_is_refused_before_the_run(tmp_path):
     run = runner(tmp_path, dict(type='Visualizer'))
     with pytest.raises(TypeError, match='RetrievalVisualizer'):

@@ -8,7 +8,7 @@ import torch
 from mmengine.dist import master_only
 from mmengine.hooks import Hook
 from mmengine.model import is_model_wrapper
-from mmengine.runner import Runner
+from mmengine.runner import BaseLoop, Runner
 from torch import Tensor
 
 from mmrank.datasets import LoadImage
@@ -97,7 +97,7 @@ class RetrievalVisualizationHook(Hook):
 
     @master_only
     def _draw(self, runner: Runner, found: Embeddings, dataset: Any) -> None:
-        visualizer, step = runner.visualizer, runner.iter
+        visualizer, step = runner.visualizer, _step(runner)
         visualizer.add_neighbours(
             'neighbours', *self._grid(found, dataset), step=step)
         if self.num_classes > 0:
@@ -135,6 +135,15 @@ class RetrievalVisualizationHook(Hook):
         if is_model_wrapper(model):
             model = model.module
         return model.head.proxies if self.with_proxies else None
+
+
+def _step(runner: Runner) -> int:
+    """The training step; 0 without training, whose data are not asked for.
+
+    ``runner.iter`` would build the training loop and its data set.
+    """
+    loop = runner._train_loop
+    return loop.iter if isinstance(loop, BaseLoop) else 0
 
 
 def _image(dataset: Any, index: Tensor) -> np.ndarray:
