@@ -26,6 +26,9 @@ CONFIG is a file, or the name of a shipped config."""
 def main(argv: list[str] | None = None) -> int:
     """Runs the command that ``argv`` names; returns the exit status."""
     command, *rest = (sys.argv[1:] if argv is None else argv) or ['help']
+    if command in ('help', '-h', '--help'):
+        print(USAGE)
+        return 0
     if command in ('train', 'test'):
         from .engine import launch
         getattr(launch, command)(rest)
@@ -42,8 +45,12 @@ def main(argv: list[str] | None = None) -> int:
     if command == 'config' and len(rest) == 1:
         print(config_path(rest[0]))
         return 0
-    print(USAGE, file=sys.stdout if command == 'help' else sys.stderr)
-    return 0 if command == 'help' else 2
+    if command in ('configs', 'config'):
+        print(USAGE, file=sys.stderr)
+    else:
+        print(f'mmrank has no command {command!r}\n\n{USAGE}',
+              file=sys.stderr)
+    return 2
 
 
 if __name__ == '__main__':

@@ -145,6 +145,13 @@ def test_the_inferencer_of_detectors_is_mmdets():
         apis.NoSuchThing  # noqa: B018
 
 
+def test_help_is_printed_and_an_unknown_command_is_named(capsys):
+    assert main(['--help']) == main([]) == 0
+    assert capsys.readouterr().out.count('usage: ') == 2
+    assert main(['trian']) == 2
+    assert "no command 'trian'" in capsys.readouterr().err
+
+
 def test_a_gallery_that_would_replace_a_folder_is_refused_at_once(
         tmp_path, capsys):
     assert main(['embed', 'none.py', 'none.pth', str(tmp_path / 'none'),
