@@ -58,7 +58,8 @@ def test_a_neck_stands_between_backbone_and_head():
                                                                    ] * 2
 
 
-def test_proxies_get_their_own_rate_and_nothing_else_does():
+@pytest.mark.parametrize('key', ['head.proxies', 'proxies'])
+def test_proxies_get_their_own_rate_and_nothing_else_does(key):
     """lr x 100 and no decay for the proxies; a custom key matches by
     substring and replaces other multipliers."""
     for options in ({}, ISA):
@@ -67,8 +68,7 @@ def test_proxies_get_their_own_rate_and_nothing_else_does():
             optimizer=dict(type='AdamW', lr=1e-4, weight_decay=1e-4),
             paramwise_cfg=dict(
                 norm_decay_mult=0.5, bias_lr_mult=2.,
-                custom_keys={
-                    'head.proxies': dict(lr_mult=100, decay_mult=0)})))
+                custom_keys={key: dict(lr_mult=100, decay_mult=0)})))
         groups = {
             id(group['params'][0]): (group['lr'], group['weight_decay'])
             for group in wrapper.optimizer.param_groups
@@ -77,6 +77,7 @@ def test_proxies_get_their_own_rate_and_nothing_else_does():
             name: groups[id(p)] for name, p in model.named_parameters()
         }
         assert len(groups) == len(found)
+        assert [name for name in found if key in name] == ['head.proxies']
         assert found.pop('head.proxies') == pytest.approx((1e-2, 0))
         assert found.pop('head.fc.bias') == pytest.approx((2e-4, 1e-4))
         assert found.pop('backbone.bn.weight') == pytest.approx((1e-4, 5e-5))
