@@ -209,7 +209,7 @@ class PlaceTable:
         lowest = torch.full_like(items.scores[:1], -float('inf'))
         limits = torch.stack([torch.nextafter(items.scores, lowest),
                               items.scores]).sub_(lift)
-        size = self._fit(items, *limits, lift)
+        size = self._fit(items, limits[0], limits[1], lift)
         low, high = _cells(limits, *(pick(each, items.lists) for each in (
             self.low, self.scale, self.top, self.offset)))
         places = torch.zeros(size, dtype=torch.int32, device=low.device)

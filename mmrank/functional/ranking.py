@@ -351,7 +351,9 @@ def _rank(lists: _Lists, rule: _Rule, lambda_val: float,
     table = PlaceTable(before, lists.own.lift)
     parts = [lists.own] if lists.memory is None else [lists.own, lists.memory]
     places = [Places(part, before, table) for part in parts]
-    histogram = sum(part.histogram() for part in places)
+    histogram = places[0].histogram()
+    for others in places[1:]:
+        histogram += others.histogram()
     irrelevant = _total(before.num_irrelevant_above(histogram), comm)
     rank_plus = 1 + before.num_above()
     value, slope = rule(rank_plus, irrelevant, before)

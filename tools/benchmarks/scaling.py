@@ -63,9 +63,9 @@ class SimulatedWorld(Collectives):
             times * tensor.numel() * tensor.element_size())
 
 
-def detection(num_items: int, num_classes: int,
-              num_positives: int) -> tuple[RaMBOLoss, Callable]:
-    loss = RaMBOLoss(memory_batches=0)
+def detection(num_items: int, num_classes: int, num_positives: int,
+              memory_batches: int = 0) -> tuple[RaMBOLoss, Callable]:
+    loss = RaMBOLoss(memory_batches=memory_batches)
     labels = torch.full((num_items, ), num_classes)
     labels[:num_positives] = torch.randint(num_classes, (num_positives, ))
     scores = torch.randn(num_items, num_classes, requires_grad=True)
@@ -96,6 +96,8 @@ def cases() -> dict[tuple[str, str], Callable]:
                     (4096, 80, 256), (4096, 1203, 256)):
         found['RaMBO mAP', f'N={n} C={c} P={p}'] = (
             lambda n=n, c=c, p=p: detection(n, c, p))
+    found['RaMBO mAP, memory 7', 'N=4096 C=80 P=256'] = (
+        lambda: detection(4096, 80, 256, memory_batches=7))
     found['RaMBO recall', 'B=128 D=512'] = lambda: embedding_step(
         RaMBORecallLoss(memory_batches=0), 128, 512, 32)
     for c in (100, 11318):
@@ -145,8 +147,8 @@ def main() -> None:
     for (name, sizes), build in cases().items():
         batch = int(sizes.split()[0].split('=')[1])
         for size in args.worlds:
-            # losses of embeddings compute on the joined batch
-            if 'mAP' not in name and batch * size > args.most_items:
+            # these compute on, or remember, the joined batch
+            if name != 'RaMBO mAP' and batch * size > args.most_items:
                 rows.append((name, sizes, str(size), 'left out', '', ''))
                 continue
             received, flops, seconds = measure(build, size)
