@@ -17,7 +17,7 @@ def processes() -> Iterator[Callable[[int], Pool]]:
     pools: dict[int, Pool] = {}
 
     def get(size: int) -> Pool:
-        if size not in pools:
+        if size not in pools or pools[size].broken:
             pools[size] = Pool(size)
         return pools[size]
 

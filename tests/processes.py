@@ -10,6 +10,19 @@ from collections.abc import Callable
 from typing import Any
 
 
+def clean_context() -> Any:
+    """Starts processes from a server that has imported, and run, nothing else.
+
+    A fork of the tests' own process can hang: threads of a convolution that
+    ran there are lost. A spawned one imports everything anew.
+    """
+    context = multiprocessing.get_context('forkserver')
+    context.set_forkserver_preload(
+        ['torch', 'mmrank.engine', 'mmrank.models', 'mmrank.datasets',
+         'mmrank.evaluation'])
+    return context
+
+
 def _work(index: int, size: int, store: str, pipe: Any) -> None:
     import torch
     import torch.distributed as dist
@@ -33,9 +46,8 @@ class Pool:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        # forked, they have what the tests have imported, in no time; torch
-        # runs on one thread here, so no other thread is lost
-        context = multiprocessing.get_context('fork')
+        self.broken = False
+        context = clean_context()
         self._folder = tempfile.TemporaryDirectory()
         store = os.path.join(self._folder.name, 'store')
         self._pipes, self._workers = [], []
@@ -58,6 +70,9 @@ class Pool:
         results, errors = [], []
         for index, pipe in enumerate(self._pipes):
             if not pipe.poll(self.timeout_seconds):
+                self.broken = True
+                for worker in self._workers:
+                    worker.kill()
                 raise TimeoutError(f'process {index} does not answer; '
                                    f'others said: {errors}')
             fine, result = pipe.recv()
@@ -66,7 +81,7 @@ class Pool:
         return results
 
     def close(self) -> None:
-        for pipe in self._pipes:
+        for pipe in self._pipes if not self.broken else ():
             pipe.send(None)
         for worker in self._workers:
             worker.join(10)

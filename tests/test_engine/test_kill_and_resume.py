@@ -7,7 +7,6 @@ the four methods has memory in its loss or its sampler, which must come back.
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import signal
 from pathlib import Path
@@ -25,6 +24,7 @@ from mmrank.datasets.digits_on_photos import (
 )
 from mmrank.datasets.photo_patches import write_mosaics
 from mmrank.engine.launch import train
+from tests.processes import clean_context
 
 CONFIGS = Path(__file__).parents[2] / 'configs'
 EPOCHS = 3
@@ -136,10 +136,16 @@ METHODS = {
 }
 
 
+def work(arguments: list[str]) -> None:
+    """Of this module, so that a child registers the hook above."""
+    torch.set_num_threads(1)
+    train(arguments)
+
+
 def run(config: Path, work_dir: Path, *flags: str) -> int:
     """Trains in a child; its exit code, negative for a signal."""
-    child = multiprocessing.get_context('fork').Process(
-        target=train,
+    child = clean_context().Process(
+        target=work,
         args=([str(config), '--work-dir', str(work_dir), *flags], ))
     child.start()
     child.join(120)
