@@ -136,8 +136,11 @@ METHODS = {
 }
 
 
-def work(arguments: list[str]) -> None:
+def work(arguments: list[str], output: Path) -> None:
     """Of this module, so that a child registers the hook above."""
+    with output.open('a') as file:
+        for stream in (1, 2):
+            os.dup2(file.fileno(), stream)
     torch.set_num_threads(1)
     train(arguments)
 
@@ -146,7 +149,8 @@ def run(config: Path, work_dir: Path, *flags: str) -> int:
     """Trains in a child; its exit code, negative for a signal."""
     child = clean_context().Process(
         target=work,
-        args=([str(config), '--work-dir', str(work_dir), *flags], ))
+        args=([str(config), '--work-dir', str(work_dir), *flags],
+              work_dir.with_suffix('.out')))
     child.start()
     child.join(120)
     assert child.exitcode is not None, 'the child hangs'
@@ -222,8 +226,7 @@ def test_killed_in_an_iteration_and_in_a_checkpoint_then_resumed(
     assert losses(work_dir) == losses(tmp_path / 'whole')
 
 
-def test_a_truncated_checkpoint_is_left_out_for_the_one_before(
-        tmp_path, capfd):
+def test_a_truncated_checkpoint_is_left_out_for_the_one_before(tmp_path):
     config = write(recall(tmp_path), tmp_path / 'plain.py')
     assert run(config, tmp_path / 'run') == 0
     whole = last_checkpoint(tmp_path / 'run')
@@ -231,6 +234,6 @@ def test_a_truncated_checkpoint_is_left_out_for_the_one_before(
     path.write_bytes(path.read_bytes()[:-100])
     assert run(config, tmp_path / 'run', '--resume') == 0
     assert f'epoch_{EPOCHS}.pth is truncated or damaged' in \
-        ''.join(capfd.readouterr())
+        (tmp_path / 'run.out').read_text()
     assert_same(
         last_checkpoint(tmp_path / 'run')['state_dict'], whole['state_dict'])
