@@ -30,7 +30,7 @@ class LinearDescriptor(nn.Module):
 def make(lambda_val, mode='online', distributed='global'):
     torch.manual_seed(0)
     return DescriptorLearner(
-        dict(type='LinearDescriptor'),
+        dict(type='mmrank.LinearDescriptor'),
         dict(type='mmrank.HingeTripletLoss', distributed=distributed),
         dict(type='mmrank.AdaSample', lambda_val=lambda_val, mode=mode),
         symmetries=True,
