@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
-from .processes import Pool
+from .processes import Pool, own_scope
 
 # one thread a process: the suite runs beside its own worker processes
 torch.set_num_threads(1)
@@ -29,3 +29,9 @@ def processes() -> Iterator[Callable[[int], Pool]]:
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _own_scope() -> Iterator[None]:
+    with own_scope():
+        yield

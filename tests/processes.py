@@ -6,8 +6,22 @@ import multiprocessing
 import os
 import tempfile
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
+
+
+@contextmanager
+def own_scope() -> Iterator[None]:
+    """A runner that is built within lends nobody its default scope."""
+    from mmengine.registry import DefaultScope
+    scopes = DefaultScope._instance_dict
+    before = dict(scopes)
+    try:
+        yield
+    finally:
+        scopes.clear()
+        scopes.update(before)
 
 
 def clean_context() -> Any:
@@ -32,7 +46,9 @@ def _work(index: int, size: int, store: str, pipe: Any) -> None:
     while (task := pipe.recv()) is not None:
         function, args = task
         try:
-            pipe.send((True, function(*args)))
+            with own_scope():
+                result = function(*args)
+            pipe.send((True, result))
         except BaseException:
             pipe.send((False, traceback.format_exc()))
     # leaving the group waits for the others, whom nothing keeps here
