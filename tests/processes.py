@@ -13,15 +13,17 @@ from typing import Any
 
 @contextmanager
 def own_scope() -> Iterator[None]:
-    """A runner that is built within lends nobody its default scope."""
+    """A runner built within lends nobody its default scope or its epoch."""
+    from mmengine.logging import MessageHub
     from mmengine.registry import DefaultScope
-    scopes = DefaultScope._instance_dict
-    before = dict(scopes)
+    shared = [kind._instance_dict for kind in (DefaultScope, MessageHub)]
+    before = [dict(instances) for instances in shared]
     try:
         yield
     finally:
-        scopes.clear()
-        scopes.update(before)
+        for instances, kept in zip(shared, before):
+            instances.clear()
+            instances.update(kept)
 
 
 def clean_context() -> Any:
