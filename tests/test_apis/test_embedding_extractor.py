@@ -14,7 +14,7 @@ model = dict(
         type='mmengine.ImgDataPreprocessor',
         mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375],
         bgr_to_rgb=FROM_BGR),
-    backbone=dict(type='TinyBackbone'),
+    backbone=dict(type='MeanColour'),
     head=dict(
         type='mmrank.MetricLearningHead', in_channels=8, embedding_size=6,
         num_classes=NUM_CLASSES, loss=dict(type='mmrank.ProxyAnchorLoss')))
@@ -29,15 +29,15 @@ def _backbone():
     """A backbone that needs nothing else."""
     from mmrank.registry import MODELS
 
-    class TinyBackbone(torch.nn.Sequential):
+    class MeanColour(torch.nn.Sequential):
 
         def __init__(self):
             super().__init__(
                 torch.nn.Conv2d(3, 8, 3, 2), torch.nn.BatchNorm2d(8))
 
-    MODELS.register_module(module=TinyBackbone, force=True)
+    MODELS.register_module(module=MeanColour, force=True)
     yield
-    MODELS.module_dict.pop('TinyBackbone')
+    MODELS.module_dict.pop('MeanColour')
 
 
 def _text(num_classes=3, loader='mmrank.LoadImage'):
