@@ -1,8 +1,9 @@
 """Exact nearest neighbours in blocks, and the figures computed from them.
 
 The search is a matrix product and a selection in two steps; it needs no
-library of its own. tools/benchmarks/retrieval_metric.py compares it with
-faiss-cpu, whose search leaves the order of ties open.
+library of its own. Where faiss searches instead, whose order of ties is open,
+queries with a tie that it may have cut are searched again.
+tools/benchmarks/retrieval_metric.py compares the two.
 
 Legend: ``Q`` queries, ``G`` gallery items, ``D`` embedding width, ``N``
 ranked items, ``k`` neighbours; ``R`` is the number of items that are relevant
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -33,6 +35,7 @@ def retrieval_metrics(
     ks: Sequence[int] = (1, ),
     chunk_size: int | None = None,
     with_map: bool = True,
+    backend: str = 'torch',
 ) -> dict[str, float]:
     r"""How well the nearest neighbours of the queries share their label.
 
@@ -64,6 +67,9 @@ def retrieval_metrics(
             a block, with its temporaries, to 256 MiB.
         with_map (bool): compute ``mAP``, which sorts the whole gallery for
             every query. The others need only ``max R`` neighbours.
+        backend (str): 'torch', or 'faiss' to search float32 embeddings by
+            ``faiss.IndexFlatIP`` on the CPU, to the same figures;
+            ``with_map`` needs whole rankings and is left to 'torch'.
 
     Returns:
         dict[str, float]: the figures as fractions, and ``num_queries`` and
@@ -72,8 +78,9 @@ def retrieval_metrics(
 
     Raises:
         ValueError: on shapes that do not fit, labels of a floating type,
-            embeddings that are not finite, or a ``ks`` or ``chunk_size``
-        below 1.
+            embeddings that are not finite, a ``ks`` or ``chunk_size`` below
+            1, an unknown ``backend``, or one that cannot do what is asked.
+        ImportError: for the backend 'faiss' where faiss is not installed.
 
     Time O(Q G D); memory: the normalised copies and one block.
 
@@ -93,6 +100,8 @@ def retrieval_metrics(
         raise ValueError('each K of R@K must be an integer of at least 1, '
                          f'but ks={ks}')
     _check_chunk_size(chunk_size)
+    if backend not in ('torch', 'faiss'):
+        raise ValueError(f"backend must be 'torch' or 'faiss', not {backend!r}")
     ks = sorted({int(k) for k in ks})
     query_labels = query_labels.long()
     itself = gallery is None
@@ -112,18 +121,14 @@ def retrieval_metrics(
     kept = relevant.counts.nonzero()[:, 0]
     names = [f'R@{k}' for k in ks] + ['R-precision', 'MAP@R']
     names += ['mAP'] if with_map else []
-    sums = torch.zeros(len(names), dtype=torch.float64)
     if len(kept) > 0:
-        most = int(relevant.counts.max())
-        depth = gallery.shape[0] if with_map else most
-        size = chunk_size or _chunk_size(gallery.shape[0], depth,
-                                         gallery.element_size())
-        for rows in _blocks(kept, size):
-            sums += _chunk_sums(queries, gallery, gallery_labels,
-                                query_labels, relevant, rows, ks, depth,
-                                with_map)
-    values = (sums / len(kept)).tolist() if len(kept) else \
-        [math.nan] * len(names)
+        search = _Search(queries, gallery, query_labels, gallery_labels,
+                         relevant, ks, with_map)
+        sums, left = search.by_faiss(kept) if backend == 'faiss' else (0, kept)
+        sums = sums + search.by_products(left, chunk_size)
+        values = (sums / len(kept)).tolist()
+    else:
+        values = [math.nan] * len(names)
     found = dict(zip(names, values))
     found['num_queries'] = len(kept)
     found['num_skipped'] = queries.shape[0] - len(kept)
@@ -313,33 +318,113 @@ class _Relevant:
             len(row), device=rows.device)]
 
 
-def _chunk_sums(queries: Tensor, gallery: Tensor, gallery_labels: Tensor,
-                query_labels: Tensor, relevant: _Relevant, rows: Tensor,
-                ks: Sequence[int], depth: int, with_map: bool) -> Tensor:
-    """Sums over the queries ``rows`` of every figure, in order."""
-    similarity = queries[rows] @ gallery.T
-    row, item = relevant.pairs(rows)
-    # lowered a little, a relevant item stands behind those it ties with
-    tie = 2 * torch.finfo(similarity.dtype).eps
-    similarity[row, item] -= tie
-    if relevant.itself:
-        similarity[torch.arange(len(rows), device=rows.device), rows] = \
-            -math.inf
-    _, nearest = _top(similarity, depth)
-    hits = gallery_labels[nearest] == query_labels[rows, None]
-    if relevant.itself and depth == similarity.shape[1]:
-        hits[:, -1] = False  # the query itself, at minus infinity
-    counts = relevant.counts[rows].double()
-    position = torch.arange(1, depth + 1, device=rows.device)
-    gain = hits * (hits.cumsum(1) / position).double()
-    within = position <= counts[:, None]
-    first = _first_rank(similarity, hits, row, item, max(ks))
-    sums = [(first <= k).sum().double() for k in ks]
-    sums.append(((hits & within).sum(1) / counts).sum())
-    sums.append(((gain * within).sum(1) / counts).sum())
-    if with_map:
-        sums.append((gain.sum(1) / counts).sum())
-    return torch.stack(sums).cpu()
+class _Search:
+    """Sums over queries of every figure, in order, by either search.
+
+    The R@K, R-precision, MAP@R and, ``with_map``, mAP.
+    """
+
+    def __init__(self, queries: Tensor, gallery: Tensor, query_labels: Tensor,
+                 gallery_labels: Tensor, relevant: _Relevant,
+                 ks: Sequence[int], with_map: bool) -> None:
+        self.queries, self.gallery = queries, gallery
+        self.query_labels = query_labels
+        self.gallery_labels = gallery_labels
+        self.relevant = relevant
+        self.ks, self.with_map = ks, with_map
+        self.deepest = max(ks, default=1)
+        self.most = int(relevant.counts.max())
+        # lowered a little, a relevant item stands behind those it ties with
+        self.tie = 2 * torch.finfo(gallery.dtype).eps
+
+    def by_products(self, queries: Tensor, chunk_size: int | None) -> Tensor:
+        """By matrix products, ``chunk_size`` of the ``queries`` at once."""
+        total = self.gallery.shape[0]
+        depth = total if self.with_map else self.most
+        size = chunk_size or _chunk_size(total, depth,
+                                         self.gallery.element_size())
+        sums = self._nothing()
+        for rows in _blocks(queries, size):
+            sums += self._sums(rows, *self._multiply(rows, depth))
+        return sums
+
+    def by_faiss(self, queries: Tensor) -> tuple[Tensor, Tensor]:
+        """By faiss; with the queries of which a tie may have been cut off."""
+        index = _faiss_index(self.gallery, self.with_map)
+        total, depth = self.gallery.shape[0], max(self.most, self.deepest)
+        # the query itself, and one more to see whether ties go on
+        searched = min(total, depth + 2)
+        sums = self._nothing()
+        unsure = [queries[:0]]
+        for rows in _blocks(queries, 4096):
+            values, nearest = map(torch.from_numpy, index.search(
+                self.queries[rows].numpy(), searched))
+            hits = self._are_hits(rows, nearest)
+            lowered = values - self.tie * hits
+            if self.relevant.itself:
+                itself = nearest == rows[:, None]
+                lowered[itself], hits[itself] = -math.inf, False
+            lowered, order = lowered.sort(dim=1, descending=True, stable=True)
+            hits = hits.gather(1, order)[:, :depth]
+            cut = (hits & (lowered[:, :depth] <= values[:, -1:])).any(1)
+            cut &= searched < total
+            sums += self._sums(rows[~cut], _first_hit(hits)[~cut], hits[~cut])
+            unsure.append(rows[cut])
+        return sums, torch.cat(unsure)
+
+    def _multiply(self, rows: Tensor, depth: int) -> tuple[Tensor, Tensor]:
+        """The rank of the first hit, and the hits, shape (rows, depth)."""
+        similarity = self.queries[rows] @ self.gallery.T
+        row, item = self.relevant.pairs(rows)
+        similarity[row, item] -= self.tie
+        if self.relevant.itself:
+            similarity[torch.arange(len(rows), device=rows.device), rows] = \
+                -math.inf
+        _, nearest = _top(similarity, depth)
+        hits = self._are_hits(rows, nearest)
+        if self.relevant.itself and depth == similarity.shape[1]:
+            hits[:, -1] = False  # the query itself, at minus infinity
+        return _first_rank(similarity, hits, row, item, self.deepest), hits
+
+    def _nothing(self) -> Tensor:
+        return torch.zeros(len(self.ks) + 2 + self.with_map,
+                           dtype=torch.float64)
+
+    def _are_hits(self, rows: Tensor, nearest: Tensor) -> Tensor:
+        return self.gallery_labels[nearest] == self.query_labels[rows, None]
+
+    def _sums(self, rows: Tensor, first: Tensor, hits: Tensor) -> Tensor:
+        counts = self.relevant.counts[rows].double()
+        position = torch.arange(1, hits.shape[1] + 1, device=hits.device)
+        gain = hits * (hits.cumsum(1) / position).double()
+        within = position <= counts[:, None]
+        sums = [(first <= k).sum().double() for k in self.ks]
+        sums.append(((hits & within).sum(1) / counts).sum())
+        sums.append(((gain * within).sum(1) / counts).sum())
+        if self.with_map:
+            sums.append((gain.sum(1) / counts).sum())
+        return torch.stack(sums).cpu()
+
+
+def _faiss_index(gallery: Tensor, with_map: bool) -> Any:
+    if with_map or gallery.is_cuda or gallery.dtype != torch.float32:
+        raise ValueError(
+            "backend='faiss' searches float32 embeddings on the CPU, without "
+            f"mAP; these are {gallery.dtype} on {gallery.device} with "
+            f"with_map={with_map}. Use backend='torch'")
+    try:
+        import faiss
+    except ImportError:
+        raise ImportError("backend='faiss' needs faiss: run `pip install "
+                          "faiss-cpu`, or use backend='torch'") from None
+    index = faiss.IndexFlatIP(gallery.shape[1])
+    index.add(gallery.numpy())
+    return index
+
+
+def _first_hit(hits: Tensor) -> Tensor:
+    far = hits.shape[1] + 1
+    return torch.where(hits.any(1), hits.int().argmax(1) + 1, far)
 
 
 def _first_rank(similarity: Tensor, hits: Tensor, row: Tensor, item: Tensor,
@@ -350,8 +435,7 @@ def _first_rank(similarity: Tensor, hits: Tensor, row: Tensor, item: Tensor,
     counted, which is cheaper than a deeper search.
     """
     if deepest <= hits.shape[1]:
-        far = hits.shape[1] + 1
-        return torch.where(hits.any(1), hits.int().argmax(1) + 1, far)
+        return _first_hit(hits)
     best = similarity.new_full((len(similarity), ), -math.inf)
     best.scatter_reduce_(0, row, similarity[row, item], 'amax')
     return (similarity > best[:, None]).sum(1) + 1

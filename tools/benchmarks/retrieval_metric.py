@@ -10,6 +10,7 @@ above the embeddings. Each runs in a process of its own.
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib.util
 import multiprocessing
 import os
@@ -63,10 +64,10 @@ def resident() -> int:
         return int(file.read().split()[1]) * os.sysconf('SC_PAGE_SIZE')
 
 
-def ours(values, labels) -> dict[str, float]:
+def ours(values, labels, backend: str = 'torch') -> dict[str, float]:
     """mmrank."""
     from mmrank.functional import retrieval_metrics
-    found = retrieval_metrics(values, labels, with_map=False)
+    found = retrieval_metrics(values, labels, with_map=False, backend=backend)
     return {name: found[name] for name in ('R@1', 'MAP@R')}
 
 
@@ -82,12 +83,19 @@ def theirs(values, labels) -> dict[str, float]:
             'MAP@R': found['mean_average_precision_at_r']}
 
 
+CONTESTANTS = {
+    'mmrank': ours,
+    'mmrank, faiss': functools.partial(ours, backend='faiss'),
+    'pytorch-metric-learning': theirs,
+}
+
+
 def measure(name: str, number: int, width: int, threads: int,
             pipe) -> None:
     """One contestant in its own process."""
     import torch
     torch.set_num_threads(threads)
-    function = {'mmrank': ours, 'pytorch-metric-learning': theirs}[name]
+    function = CONTESTANTS[name]
     function(*embeddings(500, width))  # imports and warms up
     values, labels = embeddings(number, width)
     with Peak() as peak:
@@ -109,7 +117,7 @@ def main() -> None:
     context = multiprocessing.get_context('spawn')
     best: dict[str, float] = {}
     for _ in range(args.repeats):
-        for name in ('mmrank', 'pytorch-metric-learning'):
+        for name in CONTESTANTS:
             mine, other = context.Pipe()
             process = context.Process(target=measure, args=(
                 name, args.number, args.width, args.threads, other))
@@ -120,9 +128,10 @@ def main() -> None:
             figures = ', '.join(f'{k} {v:.6f}' for k, v in found.items())
             print(f'{name}: {seconds:.1f} s, {memory:.2f} GiB above the '
                   f'embeddings, {figures}', flush=True)
-    ratio = best['pytorch-metric-learning'] / best['mmrank']
-    print(f'{args.number} x {args.width}, {args.threads} threads: mmrank is '
-          f'{ratio:.2f} times as fast')
+    for name in list(CONTESTANTS)[:2]:
+        ratio = best['pytorch-metric-learning'] / best[name]
+        print(f'{args.number} x {args.width}, {args.threads} threads: {name} '
+              f'is {ratio:.2f} times as fast')
 
 
 if __name__ == '__main__':

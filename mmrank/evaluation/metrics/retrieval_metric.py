@@ -10,6 +10,7 @@ from mmengine.evaluator import BaseMetric
 from mmengine.logging import MMLogger
 
 from mmrank.evaluation.embeddings import EmbeddingCollector, Embeddings
+from mmrank.evaluation.shared_errors import share_errors
 from mmrank.functional.retrieval import retrieval_metrics
 from mmrank.registry import METRICS
 
@@ -33,6 +34,8 @@ class RetrievalMetric(BaseMetric):
         with_map (bool): also mAP, which sorts the gallery for each query.
         chunk_size (int, optional): queries compared at once; by default
             such that a block takes 256 MiB.
+        backend (str): what searches, 'torch' or 'faiss'; see there. The
+            figures are the same.
         outfile (str, optional): where to save the embeddings, as a dict of
             tensors, by ``torch.save``.
         prefix (str, optional): of the names, 'retrieval' by default.
@@ -44,6 +47,7 @@ class RetrievalMetric(BaseMetric):
                  ks: Sequence[int] = (1, 2, 4, 8),
                  with_map: bool = False,
                  chunk_size: int | None = None,
+                 backend: str = 'torch',
                  outfile: str | None = None,
                  prefix: str | None = None) -> None:
         super().__init__(prefix=prefix)
@@ -52,7 +56,11 @@ class RetrievalMetric(BaseMetric):
             raise ValueError(f'ks must be integers >= 1, but got {ks!r}')
         self.ks = tuple(ks)
         self.with_map = with_map
+        if backend not in ('torch', 'faiss'):
+            raise ValueError("backend must be 'torch' or 'faiss', but got "
+                             f'{backend!r}')
         self.chunk_size = chunk_size
+        self.backend = backend
         self.outfile = outfile
         self.collector = EmbeddingCollector()
 
@@ -61,6 +69,7 @@ class RetrievalMetric(BaseMetric):
         for sample in data_samples:
             self.collector.add(sample)
 
+    @share_errors
     def evaluate(self, size: int) -> dict[str, float]:
         """The figures, the same on every process.
 
@@ -70,26 +79,16 @@ class RetrievalMetric(BaseMetric):
 
         Raises:
             ValueError: on every process, if the embeddings are not finite.
-            RuntimeError: on the other processes, if the first one failed
-                otherwise, such as in writing ``outfile``.
+            OSError, RuntimeError: on every process, if ``outfile`` cannot be
+                written.
         """
         joined = self.collector.join()
-        outcome: list[Any] = [None]
-        failure: Exception | None = None
+        figures: list[dict[str, float]] = [{}]
         if is_main_process():
-            try:
-                outcome = [self._figures(joined)]
-            except Exception as error:  # or the others would wait for ever
-                failure = error
-                outcome = [(isinstance(error, ValueError), str(error))]
-        broadcast_object_list(outcome)
-        if failure is not None:
-            raise failure
-        if isinstance(outcome[0], tuple):
-            wrong_value, message = outcome[0]
-            raise (ValueError if wrong_value else RuntimeError)(message)
-        return {f'{self.prefix}/{name}': value
-                for name, value in outcome[0].items()}
+            figures = [{f'{self.prefix}/{name}': value
+                        for name, value in self._figures(joined).items()}]
+        broadcast_object_list(figures)
+        return figures[0]
 
     def compute_metrics(self, results: list[Embeddings]) -> dict[str, float]:
         """The figures of embeddings that were put together already."""
@@ -108,7 +107,8 @@ class RetrievalMetric(BaseMetric):
             *args,
             ks=self.ks,
             chunk_size=self.chunk_size,
-            with_map=self.with_map)
+            with_map=self.with_map,
+            backend=self.backend)
         skipped, number = figures.pop('num_skipped'), figures.pop(
             'num_queries')
         if skipped:
