@@ -34,8 +34,10 @@ class EmbeddingExtractor:
 
     Args:
         config (path | Config | dict): a metric-learning config.
-        checkpoint (path, optional): weights; without one the model keeps its
-            initial weights, which is of use in tests only.
+        checkpoint (path, optional): weights; without one the model keeps the
+            weights that it was built with, random ones, until
+            ``extractor.model.init_weights()`` loads those that the config
+            names.
         device (str): where the model runs; 'auto' is the first GPU, or the
             CPU where there is none.
 
@@ -60,8 +62,6 @@ class EmbeddingExtractor:
             device = 'cuda' if torch.cuda.is_available() else 'cpu'
         self.device = torch.device(device)
         scope = self.config.get('default_scope', 'mmrank')
-        if checkpoint is not None:
-            _forget_pretrained(self.config.model)
         with DefaultScope.overwrite_default_scope(scope):
             self.model = MODELS.build(self.config.model)
             transforms = Compose(_test_pipeline(self.config)).transforms
@@ -285,17 +285,6 @@ def _read_config(config: str | os.PathLike | Config | dict) -> Config:
     if 'model' not in config:
         raise ValueError('the config has no `model`')
     return config
-
-
-def _forget_pretrained(config: dict) -> None:
-    """No download of weights that the checkpoint replaces."""
-    for key, value in config.items():
-        if key == 'pretrained':
-            config[key] = False if isinstance(value, bool) else None
-        elif key == 'init_cfg':
-            config[key] = None
-        elif isinstance(value, dict):
-            _forget_pretrained(value)
 
 
 def _test_pipeline(config: Config) -> list[dict]:

@@ -13,6 +13,7 @@ import difflib
 import inspect
 import os
 import subprocess
+import tempfile
 import warnings
 from pathlib import Path
 from typing import Any
@@ -119,6 +120,19 @@ def load_config(args: argparse.Namespace) -> Config:
     elif cfg.get('work_dir') is None:
         cfg.work_dir = os.path.join('work_dirs', Path(path).stem)
     return cfg
+
+
+def _refuse_unwritable(folder: str) -> None:
+    """Makes the work folder; raises before anything is built or written."""
+    try:
+        os.makedirs(folder, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise OSError(
+            error.errno, f'{error.strerror}: logs and checkpoints cannot be '
+            f'written to the work folder {folder}; make it writable, or name '
+            'another one with --work-dir') from error
 
 
 def _warn_of_unread(cfg: Config, options: dict[str, Any]) -> None:
@@ -261,6 +275,7 @@ def train(argv: list[str] | None = None) -> Any:
     args = _train_arguments(argv)
     os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
     cfg = load_config(args)
+    _refuse_unwritable(cfg.work_dir)
     if args.amp:
         _use_amp(cfg)
     if args.auto_scale_lr:
@@ -283,9 +298,9 @@ def test(argv: list[str] | None = None) -> dict[str, float]:
     args = _test_arguments(argv)
     os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
     cfg = load_config(args)
+    _refuse_unwritable(cfg.work_dir)
     refuse_unreadable(args.checkpoint)
     cfg.load_from, cfg.resume = args.checkpoint, False
-    _forget_pretrained(cfg.get('model'))
     if args.out and not args.out.endswith(('.pkl', '.pickle')):
         raise ValueError(f'--out {args.out} must end in .pkl or .pickle')
     if args.show or args.show_dir:
@@ -299,16 +314,6 @@ def test(argv: list[str] | None = None) -> dict[str, float]:
             runner.test_evaluator.metrics.append(DumpResults(args.out))
         metrics: dict[str, float] = runner.test()
     return metrics
-
-
-def _forget_pretrained(config: Any) -> None:
-    """No download of weights that the checkpoint replaces."""
-    if not isinstance(config, dict):
-        return
-    if config.get('pretrained') is True:
-        config['pretrained'] = False
-    for value in config.values():
-        _forget_pretrained(value)
 
 
 def _draw(cfg: Config, args: argparse.Namespace) -> None:

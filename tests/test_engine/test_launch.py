@@ -163,24 +163,6 @@ def test_evaluation_dumps_predictions_and_returns_metrics(config, tmp_path):
         evaluate(config, checkpoint, '--out', 'out.txt')
 
 
-def test_evaluation_downloads_no_weights_that_the_checkpoint_replaces(
-        config, tmp_path, monkeypatch):
-    checkpoint = tmp_path / 'some.pth'
-    torch.save(dict(state_dict={}), checkpoint)
-    Path(config).write_text(CONFIG + '\nmodel.update(backbone=dict('
-                            "type='mmrank.TimmBackbone', pretrained=True))\n")
-    seen = []
-
-    class Runner:
-        def test(self):
-            return {}
-
-    monkeypatch.setattr(launch, '_build_runner',
-                        lambda cfg: seen.append(cfg) or Runner())
-    evaluate(config, checkpoint)
-    assert seen[0].model.backbone.pretrained is False
-
-
 def test_amp_on_a_cpu_computes_in_bfloat16(config, tmp_path):
     runner = train(config, tmp_path / 'amp', '--amp')
     assert type(runner.optim_wrapper).__name__ == 'BFloat16OptimWrapper'

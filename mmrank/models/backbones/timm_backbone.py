@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import difflib
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,7 +20,9 @@ class TimmBackbone(BaseModule):
     Args:
         model_name (str): timm's name, as ``'resnet50'``,
             ``'vit_small_patch16_224.dino'`` or ``'convnext_tiny'``.
-        pretrained (bool): whether timm downloads its pretrained weights.
+        pretrained (bool): whether ``init_weights`` loads timm's pretrained
+            weights, which timm downloads where it has them not. To build the
+            model alone, as for a checkpoint, needs no download.
         pooled (bool, optional): whether timm's own pooling (a class token,
             attention pooling, the final norm) makes the features. By default
             models of tokens use theirs, and models with feature maps leave
@@ -60,11 +63,25 @@ class TimmBackbone(BaseModule):
                 difflib.get_close_matches(base, timm.list_models(), 5)
             raise ValueError(f'timm knows no model {model_name!r}; '
                              f'near names: {near}')
-        self.model = timm.create_model(
-            model_name, pretrained=pretrained, num_classes=0, **kwargs)
+        self.pretrained = pretrained
+        self._create = partial(
+            timm.create_model, model_name, num_classes=0, **kwargs)
+        self.model = self._create()
+        # timm has initialised it: MMEngine would call timm's own
+        # init_weights after ours, over the pretrained weights
+        self.model.is_init = True
         self.pooled = pooled
         image = torch.zeros(1, *self._input_size(**kwargs))
         self.out_channels = self._freeze_unused(image)
+
+    def init_weights(self) -> None:
+        """Loads what ``pretrained`` and ``init_cfg`` say, in this order."""
+        if self.pretrained and not self.is_init:
+            # a second model, since only timm's constructor adapts its
+            # weights to the sizes and channels asked for
+            self.model.load_state_dict(
+                self._create(pretrained=True).state_dict())
+        super().init_weights()
 
     def forward(self, inputs: Tensor) -> tuple[Tensor]:
         """The features of images.
