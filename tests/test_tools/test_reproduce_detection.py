@@ -89,18 +89,25 @@ def test_the_test_stage_waits_for_the_search(script):
     assert script.tuned('ce', rows(script)).lr == 2e-3
 
 
-def test_the_report_compares_by_the_mann_whitney_test(script, tmp_path):
+def test_the_report_compares_by_the_mann_whitney_test(
+        script, tmp_path, monkeypatch):
+    monkeypatch.setattr(script, 'ROOT', tmp_path)
+    readme = tmp_path / 'configs/rambo/README.md'
+    readme.parent.mkdir(parents=True)
+    start, end = script.README_TABLE
+    readme.write_text(f'before\n{start}\nold\n{end}\nafter\n')
     path = tmp_path / 'cells.csv'
     for row in rows(script):
         script.append(path, row)
     assert script.read(path)[0]['AP50'] == pytest.approx(0.6)
-    text = script.table(script.read(path))
+    script.report(path)
+    text = readme.read_text()
     line = next(li for li in text.splitlines() if li.startswith('| RaMBO |'))
     # five seeds, all above: 2 of the 252 orders are as extreme
     assert '60.20 ± 0.16 | 5' in line and '0.0079' in line
     assert '75.7' in line
-    script.plot(script.read(path), tmp_path / 'cells.svg')
-    assert (tmp_path / 'cells.svg').stat().st_size > 1000
+    assert text.endswith(f'{end}\nafter\n') and 'old' not in text
+    assert path.with_suffix('.svg').stat().st_size > 1000
 
 
 def test_a_cell_runs_once_and_is_skipped_the_next_time(

@@ -13,10 +13,6 @@ losses, where alone the paper's relation (Eq. 24) holds.
 
 import argparse
 import csv
-import datetime
-import os
-import platform
-import subprocess
 import sys
 from pathlib import Path
 
@@ -27,6 +23,9 @@ from torch.func import functional_call, grad, vmap
 
 if __package__ is None:  # a checkout, not installed
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.append(str(Path(__file__).parent))  # reproduction.py
+
+import reproduction
 
 from mmrank.datasets import PhotoTourDataset
 from mmrank.datasets.photo_patches import write_photo_patches
@@ -122,20 +121,6 @@ def train(model: nn.Module, dataset: PhotoTourDataset, steps: int,
         optimizer.step()
 
 
-def provenance(seed: int) -> dict:
-    commit = subprocess.run(['git', 'rev-parse', '--short', 'HEAD'],
-                            capture_output=True, text=True).stdout.strip()
-    return dict(
-        seed=seed,
-        command='python tools/benchmarks/informativeness.py '
-        + ' '.join(sys.argv[1:]),
-        commit=commit or 'unknown',
-        hardware=f'{os.cpu_count()} x {platform.machine()} CPU, '
-        f'{torch.get_num_threads()} thread(s)',
-        torch=torch.__version__,
-        date=datetime.date.today().isoformat())
-
-
 def plot(last: list, rows: list, path: Path) -> None:
     import matplotlib
     matplotlib.use('svg')
@@ -183,6 +168,8 @@ def main() -> None:
         for i in held])
     model = build(args.width, args.distance, args.seed)
     rows, last = [], None
+    facts = reproduction.circumstances(' '.join(
+        ['python tools/benchmarks/informativeness.py', *sys.argv[1:]]))
     marks = np.linspace(0, args.steps, args.moments).astype(int)
     for before, step in zip([0, *marks[:-1]], marks):
         train(model, dataset, int(step - before), args.batch, generator)
@@ -191,7 +178,7 @@ def main() -> None:
         print(f'step {step}: Pearson {pearson:.4f}, active {active:.4f}',
               flush=True)
         rows.append(dict(step=int(step), pearson=round(pearson, 4),
-                         active=round(active, 4), **provenance(args.seed)))
+                         active=round(active, 4), seed=args.seed, **facts))
     args.out.parent.mkdir(parents=True, exist_ok=True)
     with open(args.out.with_suffix('.csv'), 'w', newline='') as file:
         writer = csv.DictWriter(file, list(rows[0]), lineterminator='\n')

@@ -21,9 +21,7 @@ import json
 import math
 import multiprocessing
 import os
-import platform
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -32,8 +30,10 @@ from pathlib import Path
 os.environ['OMP_NUM_THREADS'] = '1'
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
+sys.path.append(str(Path(__file__).parent))  # reproduction.py
 
 import torch  # noqa: E402
+from reproduction import commit, processor  # noqa: E402
 
 from mmrank.functional import (  # noqa: E402
     blackbox_ap_loss,
@@ -301,19 +301,11 @@ def write_table(facts: dict, rows: list[dict], points: list[dict],
 
 
 def describe() -> dict:
-    cpu = platform.processor()
-    for line in Path('/proc/cpuinfo').read_text().splitlines():
-        if line.startswith('model name'):
-            cpu = line.split(':')[1].strip()
-            break
-    commit = subprocess.run(
-        ['git', 'rev-parse', '--short', 'HEAD'], cwd=ROOT, text=True,
-        stdout=subprocess.PIPE).stdout.strip()
     return dict(
         command=' '.join(
             ['python tools/benchmarks/ranking_core.py', *sys.argv[1:]]),
-        seed=SEED, commit=commit,
-        hardware=f'{cpu}, {os.cpu_count()} cores, one thread used',
+        seed=SEED, commit=commit(),
+        hardware=f'{processor()}, {os.cpu_count()} cores, one thread used',
         load=f'{os.getloadavg()[0]:.1f} in the minute before, ours excluded',
         torch=torch.__version__,
         date=datetime.date.today().isoformat())

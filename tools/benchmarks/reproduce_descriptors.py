@@ -10,11 +10,6 @@ there already are not run again, so an interrupted run goes on.
 """
 
 import argparse
-import csv
-import datetime
-import os
-import platform
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -24,6 +19,9 @@ import torch
 
 if __package__ is None:  # a checkout, not installed
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.append(str(Path(__file__).parent))  # reproduction.py
+
+import reproduction
 
 from mmrank.datasets import HPatchesDataset, PhotoTourDataset
 from mmrank.datasets.photo_patches import write_photo_patches
@@ -131,38 +129,11 @@ def run(value: float, loss: str, seed: int, args: argparse.Namespace,
         seconds=f'{time.time() - start:.1f}')
 
 
-def provenance() -> dict:
-    commit = subprocess.run(['git', 'rev-parse', '--short', 'HEAD'],
-                            capture_output=True, text=True).stdout.strip()
-    return dict(
-        command='python ' + ' '.join(
-            ['tools/benchmarks/reproduce_descriptors.py', *sys.argv[1:]]),
-        commit=commit or 'unknown',
-        hardware=f'{os.cpu_count()} x {platform.machine()} CPU, '
-        f'{torch.get_num_threads()} thread(s)',
-        torch=torch.__version__,
-        date=datetime.date.today().isoformat())
-
-
 def read(path: Path, args: argparse.Namespace) -> dict:
     """Cell to row, of the same settings."""
-    if not path.is_file():
-        return {}
-    with open(path, newline='') as file:
-        rows = [row for row in csv.DictReader(file)
-                if all(row[k] == str(getattr(args, k)) for k in SETTINGS)]
     return {(float(row['lambda']), row['loss'], int(row['seed'])): row
-            for row in rows}
-
-
-def append(path: Path, row: dict) -> None:
-    new = not path.is_file()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, 'a', newline='') as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator='\n')
-        if new:
-            writer.writeheader()
-        writer.writerow(row)
+            for row in reproduction.read(path)
+            if all(row[k] == str(getattr(args, k)) for k in SETTINGS)}
 
 
 def report(done: dict) -> str:
@@ -190,7 +161,7 @@ def _compare(done: dict, name: str) -> str:
         return f'| {name} | - | - | {len(sides[0])} | - |'
     better = 'less' if name == 'FPR95' else 'greater'
     p = mannwhitneyu(sides[1], sides[0], alternative=better).pvalue
-    text = [f'{np.mean(s):.2f} ± {np.std(s, ddof=1):.2f}' for s in sides]
+    text = [reproduction.spread(side, factor=1.) for side in sides]
     return (f'| {name} | {text[0]} | {text[1]} | {len(sides[0])}, '
             f'{len(sides[1])} | {p:.3f} |')
 
@@ -238,9 +209,12 @@ def main() -> None:
             if cell not in read(table, args)][:args.max_cells]
     for value, loss, seed in left:
         scores = run(value, loss, seed, args, args.data)
-        append(table, {
+        reproduction.append(table, {
             'lambda': value, 'loss': loss, 'seed': seed, **scores,
-            **{k: getattr(args, k) for k in SETTINGS}, **provenance()})
+            **{k: getattr(args, k) for k in SETTINGS},
+            **reproduction.circumstances(' '.join(
+                ['python tools/benchmarks/reproduce_descriptors.py',
+                 *sys.argv[1:]]))}, COLUMNS)
         print(value, loss, seed, scores, flush=True)
     done = read(table, args)
     text = report(done)

@@ -19,19 +19,16 @@ The report fills the table in configs/rambo/README.md and draws the plot.
 from __future__ import annotations
 
 import argparse
-import contextlib
-import csv
+import functools
 import importlib.util
 import itertools
 import logging
 import os
-import platform
 import subprocess
 import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,9 +36,19 @@ os.environ.setdefault('OMP_NUM_THREADS', '1')
 ROOT = Path(__file__).resolve().parents[2]
 if importlib.util.find_spec('mmrank') is None:
     sys.path.insert(0, str(ROOT))
+sys.path.append(str(Path(__file__).parent))  # reproduction.py
 
 import numpy as np  # noqa: E402
+import reproduction  # noqa: E402
 import torch  # noqa: E402
+from reproduction import (  # noqa: E402
+    by_method,
+    circumstances,
+    fill_readmes,
+    made_by,
+    spread,
+    turn,
+)
 
 from mmrank import config_path  # noqa: E402
 
@@ -58,6 +65,9 @@ RAMBO_WEIGHT = 10.
 COLUMNS = ('cell', 'stage', 'method', 'lr', 'loss_weight', 'lambda_val',
            'seed', 'AP50', 'loss', 'seconds', 'steps', 'commit', 'hardware',
            'torch', 'date', 'command')
+read = functools.partial(reproduction.read, numbers=(
+    'lr', 'loss_weight', 'lambda_val', 'AP50', 'loss', 'seconds'))
+append = functools.partial(reproduction.append, columns=COLUMNS)
 README_TABLE = ('<!-- digits table: by reproduce_detection.py --report -->',
                 '<!-- end of digits table -->')
 # method -> its name in the table, the factor of lambda, other changes; the
@@ -205,61 +215,6 @@ def train_and_test(cell: Cell, setting: Setting,
     return dict(AP50=float(value), loss=loss)
 
 
-def read(path: Path) -> list[dict]:
-    """The finished cells."""
-    if not path.exists():
-        return []
-    with open(path, newline='', encoding='utf-8') as file:
-        rows = list(csv.DictReader(file))
-    for row in rows:
-        for name in ('lr', 'loss_weight', 'lambda_val', 'AP50', 'loss',
-                     'seconds'):
-            row[name] = float(row[name])
-        row['seed'] = int(row['seed'])
-    return rows
-
-
-def append(path: Path, row: dict) -> None:
-    """Write one finished cell."""
-    new = not path.exists()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, 'a', newline='', encoding='utf-8') as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator='\n')
-        if new:
-            writer.writeheader()
-        writer.writerow(row)
-
-
-@contextlib.contextmanager
-def turn(path: str | None) -> Iterator[None]:
-    """Jobs that name one lock file take turns on a small machine."""
-    if path is None:
-        yield
-        return
-    import fcntl
-    with open(path, 'w') as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-def circumstances() -> dict[str, str]:
-    """Where a figure comes from."""
-    commit = subprocess.run(
-        ['git', 'rev-parse', '--short', 'HEAD'], cwd=ROOT, text=True,
-        capture_output=True).stdout.strip()
-    processor = platform.processor() or platform.machine()
-    with contextlib.suppress(OSError, StopIteration):
-        lines = Path('/proc/cpuinfo').read_text().splitlines()
-        processor = next(line.split(':')[1].strip() for line in lines
-                         if line.startswith('model name'))
-    return dict(
-        commit=commit,
-        hardware=f'{processor}, {torch.get_num_threads()} thread',
-        torch=torch.__version__,
-        date=time.strftime('%Y-%m-%d'),
-        command='python tools/benchmarks/reproduce_detection.py')
-
-
 def run_cell(name: str, path: Path, data: Path, lock: str | None) -> None:
     """Do one cell, unless it is done."""
     cell = next((cell for cell in CELLS if cell.name == name), None)
@@ -275,7 +230,8 @@ def run_cell(name: str, path: Path, data: Path, lock: str | None) -> None:
         found = train_and_test(cell, setting, data)
         seconds = time.time() - start
     append(path, {
-        **circumstances(), 'cell': name, 'stage': cell.stage,
+        **circumstances('python tools/benchmarks/reproduce_detection.py'),
+        'cell': name, 'stage': cell.stage,
         'method': cell.method, 'seed': cell.seed,
         **{key: f'{value:g}' for key, value in setting._asdict().items()},
         'AP50': f'{found["AP50"]:.5f}', 'loss': f'{found["loss"]:.5f}',
@@ -295,21 +251,10 @@ def run(path: Path, data: Path, most: int | None, lock: str | None) -> None:
                        check=True)
 
 
-def by_method(rows: list[dict]) -> dict[str, list[float]]:
-    """AP50 on the test split of every method that has any."""
-    found: dict[str, list[float]] = {}
-    for method in METHODS:
-        values = [row['AP50'] for row in rows
-                  if row['stage'] == 'test' and row['method'] == method]
-        if values:
-            found[method] = values
-    return found
-
-
 def table(rows: list[dict]) -> str:
     """The results in Markdown, with the Mann-Whitney test."""
     from scipy.stats import mannwhitneyu
-    found = by_method(rows)
+    found = by_method(rows, METHODS, 'AP50')
     lines = ['| Method | AP50, DigitsOnPhotos | seeds | lr | weight | λ | '
              'p, against cross-entropy | AP50, VOC 07, as published |',
              '|---|---|---|---|---|---|---|---|']
@@ -323,13 +268,11 @@ def table(rows: list[dict]) -> str:
             f'{row["lr"]:g} | {row["loss_weight"]:g} | '
             f'{"" if method == "ce" else row["lambda_val"]} | '
             f'{p} | {PUBLISHED.get(method, "")} |')
-    last = rows[-1]
     lines += [
         '', f'In percent, mean ± standard deviation over seeds; {STEPS} steps '
         f'of {BATCH} images from scratch; p is that of the two-sided '
-        f'Mann-Whitney test. Made by `{last["command"]}`, commit '
-        f'{last["commit"]}, {last["date"]}, {last["hardware"]}, torch '
-        f'{last["torch"]}. The last column stands in the paper\'s Table 8.',
+        f'Mann-Whitney test. {made_by(rows[-1])} The last column stands in '
+        "the paper's Table 8.",
         '', 'The search, AP50 on the validation split:', '',
         '| cell | AP50 |', '|---|---|']
     lines += [f'| `{row["cell"]}` | {100 * row["AP50"]:.2f} |'
@@ -337,48 +280,20 @@ def table(rows: list[dict]) -> str:
     return '\n'.join(lines)
 
 
-def spread(values: list[float]) -> str:
-    """Mean and standard deviation, in percent."""
-    deviation = np.std(values, ddof=1) if len(values) > 1 else 0.
-    return f'{100 * np.mean(values):.2f} ± {100 * deviation:.2f}'
-
-
-def plot(rows: list[dict], path: Path) -> None:
-    """Every seed's AP50 as a point, the mean as a bar."""
-    import matplotlib
-    matplotlib.use('Agg')
-    from matplotlib import pyplot
-    found = by_method(rows)
-    figure, axes = pyplot.subplots(figsize=(7, 0.4 * len(found) + 1))
-    for height, values in enumerate(found.values()):
-        axes.barh(height, 100 * np.mean(values), color='lightsteelblue')
-        axes.plot([100 * v for v in values], [height] * len(values), 'k.')
-    axes.set_yticks(range(len(found)),
-                    [METHODS[method][0] for method in found])
-    axes.invert_yaxis()
-    lowest = min(min(values) for values in found.values())
-    axes.set_xlim(left=max(0., 100 * lowest - 5))
-    axes.set_xlabel('AP50 on the test split of DigitsOnPhotos, %')
-    figure.tight_layout()
-    figure.savefig(path)
-
-
 def report(path: Path) -> None:
     """Print the table, put it into the README, and plot."""
     rows = read(path)
-    if not by_method(rows):
+    found = by_method(rows, METHODS, 'AP50')
+    if not found:
         raise ValueError(f'{path} holds no finished cell of the test stage')
     text = table(rows)
     print(text)
-    plot(rows, path.with_suffix('.svg'))
-    start, end = README_TABLE
-    readme = ROOT / 'configs' / 'rambo' / 'README.md'
-    content = readme.read_text(encoding='utf-8') if readme.exists() else ''
-    if start in content and end in content:
-        before, rest = content.split(start, 1)
-        after = rest.split(end, 1)[1]
-        readme.write_text(
-            f'{before}{start}\n{text}\n{end}{after}', encoding='utf-8')
+    fill_readmes(ROOT / 'configs', README_TABLE, text)
+    reproduction.plot(
+        {METHODS[method][0]: values for method, values in found.items()},
+        'AP50 on the test split of DigitsOnPhotos, %',
+        path.with_suffix('.svg'),
+        left=max(0., 100 * min(map(min, found.values())) - 5))
 
 
 def ensure_data(data: Path) -> None:

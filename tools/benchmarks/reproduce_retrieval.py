@@ -14,12 +14,9 @@ The report fills the tables in the READMEs of the configs and draws the plot.
 from __future__ import annotations
 
 import argparse
-import contextlib
-import csv
+import functools
 import importlib.util
 import itertools
-import platform
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -28,10 +25,20 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 if importlib.util.find_spec('mmrank') is None:
     sys.path.insert(0, str(ROOT))
+sys.path.append(str(Path(__file__).parent))  # reproduction.py
 
 import numpy as np  # noqa: E402
+import reproduction  # noqa: E402
 import torch  # noqa: E402
 from mmengine.dataset import InfiniteSampler  # noqa: E402
+from reproduction import (  # noqa: E402
+    by_method,
+    circumstances,
+    fill_readmes,
+    made_by,
+    spread,
+    turn,
+)
 
 from mmrank.datasets import (  # noqa: E402
     ClassBalancedBatchSampler,
@@ -50,6 +57,9 @@ LAMBDAS = (0.2, 4.)
 COLUMNS = ('stage', 'method', 'lr', 'proxy_lr', 'lambda_val', 'seed', 'R@1',
            'MAP@R', 'seconds', 'steps', 'commit', 'hardware', 'torch', 'date',
            'command')
+read = functools.partial(reproduction.read, numbers=(
+    'lr', 'proxy_lr', 'lambda_val', 'R@1', 'MAP@R', 'seconds'))
+append = functools.partial(reproduction.append, columns=COLUMNS)
 README_TABLE = ('<!-- glyph table: by reproduce_retrieval.py --report -->',
                 '<!-- end of glyph table -->')
 
@@ -183,64 +193,10 @@ def key(row: dict) -> tuple:
             int(row['seed']))
 
 
-def read(path: Path) -> list[dict]:
-    """The finished cells."""
-    if not path.exists():
-        return []
-    with open(path, newline='') as file:
-        rows = list(csv.DictReader(file))
-    for row in rows:
-        for name in ('lr', 'proxy_lr', 'lambda_val', 'R@1', 'MAP@R',
-                     'seconds'):
-            row[name] = float(row[name])
-    return rows
-
-
-def append(path: Path, row: dict) -> None:
-    """Write one finished cell."""
-    new = not path.exists()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, 'a', newline='') as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator='\n')
-        if new:
-            writer.writeheader()
-        writer.writerow(row)
-
-
-@contextlib.contextmanager
-def turn(path: str | None) -> Iterator[None]:
-    """Jobs that name one lock file take turns on a small machine."""
-    if path is None:
-        yield
-        return
-    import fcntl
-    with open(path, 'w') as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-def circumstances() -> dict[str, str]:
-    """Where a figure comes from."""
-    commit = subprocess.run(
-        ['git', 'rev-parse', '--short', 'HEAD'], cwd=ROOT, text=True,
-        capture_output=True).stdout.strip()
-    processor = platform.processor() or platform.machine()
-    with contextlib.suppress(OSError, StopIteration):
-        lines = Path('/proc/cpuinfo').read_text().splitlines()
-        processor = next(line.split(':')[1].strip() for line in lines
-                         if line.startswith('model name'))
-    return dict(
-        commit=commit,
-        hardware=f'{processor}, {torch.get_num_threads()} thread',
-        torch=torch.__version__,
-        date=time.strftime('%Y-%m-%d'),
-        command='python tools/benchmarks/reproduce_retrieval.py')
-
-
 def run(path: Path, most: int | None, lock: str | None) -> None:
     """Do what is missing, at most ``most`` cells."""
     splits = {split: load(split) for split in ('fit', 'val', 'train', 'test')}
-    facts = circumstances()
+    facts = circumstances('python tools/benchmarks/reproduce_retrieval.py')
     done = 0
     while most is None or done < most:
         rows = read(path)
@@ -261,21 +217,11 @@ def run(path: Path, most: int | None, lock: str | None) -> None:
         done += 1
 
 
-def by_method(rows: list[dict], figure: str) -> dict[str, list[float]]:
-    """The test results of every method that has any."""
-    found: dict[str, list[float]] = {}
-    for method in METHODS:
-        values = [row[figure] for row in rows
-                  if row['stage'] == 'test' and row['method'] == method]
-        if values:
-            found[method] = values
-    return found
-
-
 def table(rows: list[dict]) -> str:
     """The results in Markdown, with the Mann-Whitney test."""
     from scipy.stats import mannwhitneyu
-    recall, precision = by_method(rows, 'R@1'), by_method(rows, 'MAP@R')
+    recall = by_method(rows, METHODS, 'R@1')
+    precision = by_method(rows, METHODS, 'MAP@R')
     best = max((m for m in BASELINES if m in precision),
                key=lambda m: np.mean(precision[m]))
     lines = [
@@ -291,37 +237,12 @@ def table(rows: list[dict]) -> str:
         lines.append(
             f'| {method} | {spread(recall[method])} | {spread(values)} | '
             f'{len(values)} | {settings["lr"]:g} | {further} | {p} |')
-    last = rows[-1]
     lines += [
         '', f'In percent, mean ± standard deviation over seeds; {STEPS} steps '
         f'of {BATCH} images; settings tuned on held-out training classes. '
-        'p is that of the two-sided Mann-Whitney test. Made by '
-        f'`{last["command"]}`, commit {last["commit"]}, {last["date"]}, '
-        f'{last["hardware"]}, torch {last["torch"]}.']
+        'p is that of the two-sided Mann-Whitney test. '
+        f'{made_by(rows[-1])}']
     return '\n'.join(lines)
-
-
-def spread(values: list[float]) -> str:
-    """Mean and standard deviation, in percent."""
-    deviation = np.std(values, ddof=1) if len(values) > 1 else 0.
-    return f'{100 * np.mean(values):.2f} ± {100 * deviation:.2f}'
-
-
-def plot(rows: list[dict], path: Path) -> None:
-    """Every seed's MAP@R as a point."""
-    import matplotlib
-    matplotlib.use('Agg')
-    from matplotlib import pyplot
-    found = by_method(rows, 'MAP@R')
-    figure, axes = pyplot.subplots(figsize=(7, 0.35 * len(found) + 1))
-    for height, values in enumerate(found.values()):
-        axes.barh(height, 100 * np.mean(values), color='lightsteelblue')
-        axes.plot([100 * v for v in values], [height] * len(values), 'k.')
-    axes.set_yticks(range(len(found)), list(found))
-    axes.invert_yaxis()
-    axes.set_xlabel('MAP@R on the test classes of GlyphRetrieval, %')
-    figure.tight_layout()
-    figure.savefig(path)
 
 
 def report(path: Path) -> None:
@@ -329,15 +250,11 @@ def report(path: Path) -> None:
     rows = read(path)
     text = table(rows)
     print(text)
-    plot(rows, path.with_suffix('.svg'))
-    start, end = README_TABLE
-    for readme in sorted((ROOT / 'configs').glob('*/README.md')):
-        content = readme.read_text(encoding='utf-8')
-        if start in content and end in content:
-            before, rest = content.split(start, 1)
-            after = rest.split(end, 1)[1]
-            readme.write_text(
-                f'{before}{start}\n{text}\n{end}{after}', encoding='utf-8')
+    fill_readmes(ROOT / 'configs', README_TABLE, text)
+    reproduction.plot(
+        by_method(rows, METHODS, 'MAP@R'),
+        'MAP@R on the test classes of GlyphRetrieval, %',
+        path.with_suffix('.svg'))
 
 
 def main() -> None:
