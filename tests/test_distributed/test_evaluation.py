@@ -77,6 +77,38 @@ def detection():
         return figures(metric, items)
 
 
+def no_matching_pair(folder):
+    return figures(PatchVerificationMetric(), [
+        dict(descriptors=torch.zeros(2, 3), match=False)] * 3)
+
+
+def no_task_files(folder):
+    hpatches(f'{folder}/none')
+
+
+def an_outfile_below_a_file(folder):
+    figures(RetrievalMetric(outfile=f'{folder}/file/found.pt'),
+            [sample(index).to_dict() for index in range(3)])
+
+
+def no_images(folder):
+    METRICS.build(dict(type='mmrank.VOCPrecisionRecallMetric')).evaluate(0)
+
+
+def an_error_of_an_unusual_kind(folder):
+    with mock.patch.object(PatchVerificationMetric, 'compute_metrics',
+                           side_effect=UnicodeDecodeError('u', b'', 0, 0, '')):
+        verification()
+
+
+def error_of(evaluate, folder):
+    """What a process sees, and that it then goes on with the others."""
+    with pytest.raises(Exception) as caught:
+        evaluate(folder)
+    error = caught.value
+    return isinstance(error, ValueError), str(error), verification()
+
+
 def shares_of(count):
     return list(DefaultSampler(range(count), shuffle=False))
 
@@ -91,6 +123,23 @@ def test_two_processes_have_the_figures_of_one(processes, metric):
         pytest.importorskip('mmdet')
     alone = metric()
     assert processes(2).run(metric) == [alone] * 2
+
+
+@pytest.mark.parametrize('evaluate, words', [
+    (no_matching_pair, 'match'),
+    (no_task_files, 'csv is missing; set tasks_dir'),
+    (an_outfile_below_a_file, 'file'),
+    (no_images, 'VOCPrecisionRecallMetric saw no images'),
+    (an_error_of_an_unusual_kind, "can't decode bytes")])
+def test_an_error_of_the_main_process_is_raised_by_both(
+        processes, tmp_path, evaluate, words):
+    if evaluate is no_images:
+        pytest.importorskip('mmdet')
+    (tmp_path / 'file').touch()
+    first, second = processes(2).run(error_of, evaluate, str(tmp_path))
+    assert first == second
+    assert words in first[1]
+    assert first[2] == verification()
 
 
 def test_the_first_pair_seen_twice_would_change_the_rate():

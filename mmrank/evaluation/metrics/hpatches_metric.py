@@ -11,6 +11,7 @@ import torch
 from mmengine.evaluator import BaseMetric
 from torch import Tensor
 
+from mmrank.evaluation.shared_errors import share_errors
 from mmrank.registry import METRICS
 
 STRENGTHS = dict(e='easy', h='hard', t='tough')
@@ -104,12 +105,14 @@ class HPatchesMetric(BaseMetric):
         collect_device (str), prefix (str, optional): MMEngine's.
 
     Raises:
-        ValueError: for an unknown task or convention, missing strips, or a
-            task file that names unknown patches.
-        FileNotFoundError: for a missing task file.
+        ValueError: for an unknown task or convention; in ``evaluate``, on
+            every process, for missing strips or a task file that names
+            unknown patches.
+        FileNotFoundError: on every process, for a missing task file.
     """
 
     default_prefix = 'hpatches'
+    evaluate = share_errors(BaseMetric.evaluate)
 
     def __init__(self,
                  tasks: Sequence[str] = TASKS,

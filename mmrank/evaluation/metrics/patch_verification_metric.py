@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from mmengine.evaluator import BaseMetric
 
+from mmrank.evaluation.shared_errors import share_errors
 from mmrank.functional.retrieval import fpr_at_recall
 from mmrank.registry import METRICS
 
@@ -24,9 +25,14 @@ class PatchVerificationMetric(BaseMetric):
         collect_device (str), prefix (str, optional): MMEngine's.
 
     Returns of ``evaluate``: ``FPR95`` (named by the recall).
+
+    Raises:
+        ValueError: on every process, if there are no pairs, or none that
+            match or do not.
     """
 
     default_prefix = 'pairs'
+    evaluate = share_errors(BaseMetric.evaluate)
 
     def __init__(self, recall: float = 0.95, collect_device: str = 'cpu',
                  prefix: str | None = None) -> None:
@@ -42,6 +48,8 @@ class PatchVerificationMetric(BaseMetric):
 
     def compute_metrics(self, results: list) -> dict[str, float]:
         """The rate over all pairs."""
+        if not results:
+            raise ValueError('PatchVerificationMetric saw no pairs')
         distances, matches = zip(*results)
         rate = fpr_at_recall(torch.tensor(distances), torch.tensor(matches),
                              self.recall)

@@ -8,6 +8,7 @@ from mmdet.evaluation.functional import eval_map
 from mmdet.evaluation.metrics import VOCMetric
 from mmengine.logging import MMLogger
 
+from mmrank.evaluation.shared_errors import share_errors
 from mmrank.registry import METRICS
 
 # ground truth of an image, detections (n, 5) of each class on that image
@@ -34,8 +35,11 @@ class VOCPrecisionRecallMetric(VOCMetric):
             ``'mAP'``.
 
     Raises:
-        ValueError: ``metric`` is not ``'mAP'``.
+        ValueError: ``metric`` is not ``'mAP'``; in ``evaluate``, on every
+            process, there are no images.
     """
+
+    evaluate = share_errors(VOCMetric.evaluate)
 
     def __init__(self,
                  iou_thrs: float | list[float] = 0.5,
@@ -64,6 +68,8 @@ class VOCPrecisionRecallMetric(VOCMetric):
             each class ``num_gts``, ``num_dets``, ``recall`` and
             ``precision`` after each detection in order of score, ``ap``.
         """
+        if not results:
+            raise ValueError('VOCPrecisionRecallMetric saw no images')
         ground_truth, detections = zip(*results)
         mean_ap, classes = eval_map(
             detections,
