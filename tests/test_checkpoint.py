@@ -1,7 +1,9 @@
 """Checkpoint files: whole or absent, and which one is the newest."""
 
+import os
 import resource
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +12,12 @@ import pytest
 import torch
 
 from mmrank.checkpoint import find_last_readable, is_readable
-from mmrank.engine.hooks.atomic_checkpoint import AtomicLocalBackend
+from mmrank.engine.hooks.atomic_checkpoint import (
+    AtomicLocalBackend,
+    _remove_leftovers,
+)
 
+from .processes import clean_context
 from .toy import CONFIG
 
 
@@ -99,3 +105,52 @@ def test_run_killed_during_a_write_keeps_the_checkpoint_before(tmp_path):
     assert runner.iter == 12
     assert [path.name for path in run.glob('*.pth')] == ['epoch_3.pth']
     assert not list(run.glob('.*.part')), 'the part was cleared'
+
+
+def train_slowly(flags, writing, may_go_on):
+    """Stays within its first checkpoint until it may go on."""
+    from mmrank.engine import launch
+
+    def wait(_):
+        writing.set()
+        assert may_go_on.wait(100)
+
+    os.fsync = wait
+    launch.train(flags)
+
+
+def test_a_run_leaves_what_another_in_its_folder_is_writing(tmp_path):
+    from mmrank.engine import launch
+    config, run = tmp_path / 'shared_toy.py', tmp_path / 'run'
+    config.write_text(CONFIG.replace('max_epochs=3', 'max_epochs=1'))
+    flags = [str(config), '--work-dir', str(run)]
+    context = clean_context()
+    writing, may_go_on = context.Event(), context.Event()
+    other = context.Process(
+        target=train_slowly, args=(flags, writing, may_go_on), daemon=True)
+    other.start()
+    assert writing.wait(100)
+    part, = run.glob('.*.part')
+    launch.train(flags)
+    assert part.exists()
+    may_go_on.set()
+    other.join(100)
+    assert other.exitcode == 0
+    assert is_readable(run / 'epoch_1.pth')
+    assert not list(run.glob('.*.part'))
+
+
+def test_leftovers_go_when_their_writer_is_known_to_be_gone(tmp_path):
+    gone = subprocess.Popen([sys.executable, '-c', ''])
+    gone.wait()
+    here, me = socket.gethostname(), os.getpid()
+    stay = {f'.a.pth.{here}.{os.getppid()}.x1_.part',
+            f'.a.pth.{here}.b.{gone.pid}.x1_.part',
+            f'.a.pth.b.{here}.{gone.pid}.x1_.part',
+            f'.gallery.npz.{here}.{gone.pid}.x1_.part',
+            f'a.pth.{here}.{gone.pid}.x1_.part', 'a.pth'}
+    for name in (*stay, f'.a.pth.{here}.{gone.pid}.x1_.part',
+                 f'.a.pth.{here}.{me}.x1_.part'):
+        (tmp_path / name).touch()
+    _remove_leftovers(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == stay

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import socket
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -23,12 +25,13 @@ class AtomicLocalBackend(LocalBackend):
 
         A process killed, a full disk or a size limit leaves the file that
         was there before; the part written is removed unless the process
-        was killed, and then starts with a dot and ends in ``.part``.
+        was killed. It is called ``.NAME.HOST.PROCESS.RANDOM.part``.
         """
         target = Path(filepath)
         target.parent.mkdir(parents=True, exist_ok=True)
         handle, part = tempfile.mkstemp(
-            prefix=f'.{target.name}.', suffix='.part', dir=target.parent)
+            prefix=f'.{target.name}.{socket.gethostname()}.{os.getpid()}.',
+            suffix='.part', dir=target.parent)
         try:
             with os.fdopen(handle, 'wb') as file:
                 file.write(obj)
@@ -47,6 +50,33 @@ def _umask() -> int:
     return mask
 
 
+def _remove_leftovers(folder: Path) -> None:
+    """Removes the parts of checkpoints whose writers are gone.
+
+    Only this host's processes are known, so other hosts' parts stay.
+    """
+    host = re.escape(socket.gethostname())
+    for part in folder.glob('.*.part'):
+        named = re.fullmatch(
+            rf'\..+\.pth\.{host}\.(\d+)\.\w+\.part', part.name)
+        if named and not _runs_elsewhere(int(named.group(1))):
+            part.unlink(missing_ok=True)
+
+
+def _runs_elsewhere(process: int) -> bool:
+    """Whether a process of this number runs that is not this one.
+
+    In a restarted container this one may have the killed one's number.
+    """
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # it runs, for another user
+    return process != os.getpid()
+
+
 register_backend(BACKEND, AtomicLocalBackend, force=True)
 
 
@@ -59,6 +89,11 @@ class AtomicCheckpointHook(CheckpointHook):
     before. The tools put this hook in the place of a plain
     ``CheckpointHook`` that writes to the local disk.
 
+    A run that starts removes the unfinished files that killed runs of this
+    host left in its folder. Those that a running process writes stay, and so
+    do those of other hosts, whose processes it cannot see: delete such a
+    ``.*.part`` by hand when its run is gone.
+
     Args:
         args: Those of :class:`mmengine.hooks.CheckpointHook`.
     """
@@ -69,11 +104,10 @@ class AtomicCheckpointHook(CheckpointHook):
         super().__init__(*args, **kwargs)
 
     def before_train(self, runner: Any) -> None:
-        """Clears what a killed run left, then goes on as MMEngine does."""
+        """Goes on as MMEngine does, and clears what killed runs left."""
         super().before_train(runner)
         if runner.rank == 0:
-            for part in Path(self.out_dir).glob('.*.pth.*.part'):
-                part.unlink(missing_ok=True)
+            _remove_leftovers(Path(self.out_dir))
 
     def _save_checkpoint_with_step(self, runner: Any, step: int,
                                    meta: dict) -> None:
