@@ -6,7 +6,9 @@ the message must have: the key or file, the value, the remedy.
 
 from __future__ import annotations
 
+import ctypes
 import math
+import os
 import re
 import resource
 from collections.abc import Callable
@@ -20,6 +22,7 @@ from PIL import Image
 
 from mmrank import config_path
 from mmrank import functional as F
+from mmrank.__main__ import main
 from mmrank.apis import GallerySearch
 from mmrank.datasets import (
     CarsDataset,
@@ -57,6 +60,7 @@ from mmrank.models.losses import (
 from mmrank.models.losses.score_calibration import ScoreCalibration
 from mmrank.registry import DATASETS, MODELS
 
+from .processes import clean_context
 from .test_datasets.trees import make_tree
 from .toy import CONFIG
 
@@ -520,9 +524,42 @@ def test_a_checkpoint_that_is_no_checkpoint_is_refused(tmp_path):
 
 def test_a_work_dir_that_is_a_file_is_refused(tmp_path):
     (tmp_path / 'run').write_text('in the way')
-    with pytest.raises(OSError, match='run'):
+    with pytest.raises(OSError, match='run;.*--work-dir'):
         tool(tmp_path)
     assert (tmp_path / 'run').read_text() == 'in the way'
+
+
+def obey_permissions() -> None:
+    """Takes from root, on Linux, the right to write where nobody may."""
+    if os.geteuid() == 0:
+        version, this_process = 0x20080522, 0
+        header = (ctypes.c_uint32 * 2)(version, this_process)
+        nothing = (ctypes.c_uint32 * 6)()
+        assert ctypes.CDLL(None).capset(header, nothing) == 0
+
+
+def train_without_privileges(arguments: list[str], output: Path) -> None:
+    with output.open('w') as file:
+        os.dup2(file.fileno(), 2)
+    obey_permissions()
+    main(['train', *arguments])
+
+
+@pytest.mark.parametrize('work_dir', ['locked', 'locked/run'])
+def test_a_work_dir_that_is_read_only_is_refused(tmp_path, work_dir):
+    (tmp_path / 'toy.py').write_text(CONFIG)
+    locked, output = tmp_path / 'locked', tmp_path / 'output'
+    locked.mkdir(mode=0o555)
+    child = clean_context().Process(
+        target=train_without_privileges,
+        args=([str(tmp_path / 'toy.py'), '--work-dir',
+               str(tmp_path / work_dir)], output))
+    child.start()
+    child.join(100)
+    assert child.exitcode == 1
+    *_, last = output.read_text().splitlines()
+    assert re.search(f'Permission.*{tmp_path / work_dir};.*--work-dir', last)
+    assert not list(locked.iterdir())
 
 
 def test_a_full_disk_leaves_the_checkpoint_that_was_there(tmp_path):
