@@ -17,6 +17,8 @@ from mmrank.apis.gallery_search import (
     write_archive,
 )
 
+from ..processes import clean_context
+
 
 def _embeddings(count, dim=8, seed=0):
     return np.random.default_rng(seed).normal(
@@ -145,6 +147,34 @@ def test_saving_leaves_the_old_file_whole_when_it_fails(
     with pytest.raises(OSError, match='disk full'):
         gallery.save(file)
     assert file.read_bytes() == content
+    assert os.listdir(tmp_path) == ['gallery.npz']
+
+
+def save_often(file, label, start):
+    gallery = GallerySearch(_embeddings(500, seed=label), [label] * 500)
+    start.wait(100)
+    for _ in range(20):
+        gallery.save(file)
+
+
+def test_two_processes_that_save_to_one_file_leave_a_whole_gallery(tmp_path):
+    file, context = tmp_path / 'gallery.npz', clean_context()
+    GallerySearch(_embeddings(1), [0]).save(file)
+    start = context.Barrier(3)
+    writers = [context.Process(
+        target=save_often, args=(file, label, start), daemon=True)
+        for label in (1, 2)]
+    for writer in writers:
+        writer.start()
+    start.wait(100)
+    while any(writer.is_alive() for writer in writers):
+        assert len(set(GallerySearch.load(file).labels)) == 1
+    assert [writer.exitcode for writer in writers] == [0, 0]
+    last = GallerySearch.load(file)
+    assert len(last) == 500
+    np.testing.assert_array_equal(
+        last.embeddings, GallerySearch(
+            _embeddings(500, seed=last.labels[0])).embeddings)
     assert os.listdir(tmp_path) == ['gallery.npz']
 
 
