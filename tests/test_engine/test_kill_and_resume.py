@@ -1,13 +1,15 @@
-"""Runs killed at any moment and resumed end as if never interrupted.
+"""Runs stopped at any moment and resumed end as if never interrupted.
 
-A child process trains through the tool; a hook kills it with SIGKILL. Each of
-the four methods has memory in its loss or its sampler, which must come back.
+A child process trains through the tool; a hook stops it with SIGKILL, or with
+SIGINT as Ctrl-C does. Each of the four methods has memory in its loss or its
+sampler, which must come back.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 from pathlib import Path
 
@@ -32,27 +34,40 @@ HOOK = dict(type='mmrank.SeedByIterationHook')
 
 
 @HOOKS.register_module(force=True)
-class KillHook(Hook):
-    """Kills its process at an iteration, or within the next checkpoint.
+class StopHook(Hook):
+    """Sends its process a signal at an iteration, or in the next checkpoint.
 
     Args:
-        iteration (int): the kill comes before this one.
-        writing (bool): not at once, but when half of the checkpoint that
-            follows is written.
+        iteration (int): the signal comes before this one.
+        signal (int): which one.
+        writing (bool): not at once, but when the checkpoint that follows is
+            written and does not have its name yet.
     """
 
     priority = 'HIGHEST'
 
-    def __init__(self, iteration: int, writing: bool = False) -> None:
+    def __init__(self, iteration: int, signal: int, writing: bool) -> None:
         self.iteration = iteration
+        self.signal = signal
         self.writing = writing
 
     def before_train_iter(self, runner, batch_idx, data_batch=None):
         if runner.iter < self.iteration:
             return
         if not self.writing:
-            os.kill(os.getpid(), signal.SIGKILL)
-        os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), self.signal)
+        os.fsync = lambda _: os.kill(os.getpid(), self.signal)
+
+
+def draw_stops(seed: int, length: int) -> list[dict]:
+    """One stop in each epoch: SIGKILL, SIGKILL in a checkpoint, SIGINT."""
+    draw = random.Random(seed)
+    kinds = [(signal.SIGKILL, False), (signal.SIGKILL, True),
+             (signal.SIGINT, draw.random() < .5)]
+    draw.shuffle(kinds)
+    return [dict(iteration=epoch * length + draw.randrange(length),
+                 signal=int(kind), writing=writing)
+            for epoch, (kind, writing) in enumerate(kinds)]
 
 
 def shorten(cfg: Config, batch_size: int, **dataset: object) -> Config:
@@ -141,6 +156,8 @@ def work(arguments: list[str], output: Path) -> None:
     with output.open('a') as file:
         for stream in (1, 2):
             os.dup2(file.fileno(), stream)
+    # a shell's background job ignores it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     torch.set_num_threads(1)
     train(arguments)
 
@@ -193,30 +210,29 @@ def assert_same(found: object, expected: object, where: str = '') -> None:
         assert found == expected, where
 
 
-@pytest.mark.parametrize('method', METHODS)
-def test_killed_in_an_iteration_and_in_a_checkpoint_then_resumed(
-        method, tmp_path):
+@pytest.mark.parametrize('seed, method', [*enumerate(METHODS, 50)])
+def test_stopped_in_every_epoch_and_resumed_ends_as_an_unstopped_run(
+        seed, method, tmp_path):
     cfg = METHODS[method](tmp_path)
     plain = write(cfg, tmp_path / 'plain.py')
     assert run(plain, tmp_path / 'whole') == 0
 
     length = len(losses(tmp_path / 'whole')) // EPOCHS
     assert length > 1
-    work_dir = tmp_path / 'killed'
-    # in the middle of the second epoch; then, resumed at its beginning, half
-    # way through the checkpoint at its end
-    kills = (dict(iteration=length + length // 2), ), (
-        dict(iteration=length, writing=True), )
-    for number, ((kill, ), flags) in enumerate(
-            zip(kills, ((), ('--resume', )))):
+    work_dir = tmp_path / 'stopped'
+    for epoch, stop in enumerate(draw_stops(seed, length)):
         deadly = cfg.copy()
         deadly.custom_hooks = [*cfg.custom_hooks,
-                               dict(type='KillHook', **kill)]
-        config = write(deadly, tmp_path / f'kill{number}.py')
-        assert run(config, work_dir, *flags) == -signal.SIGKILL
+                               dict(type='StopHook', **stop)]
+        config = write(deadly, tmp_path / f'stop{epoch}.py')
+        killed = stop['signal'] == signal.SIGKILL
+        assert run(config, work_dir, '--resume') == (
+            -signal.SIGKILL if killed else 1), stop
         assert {path.name for path in work_dir.glob('*.pth')} == {
-            'epoch_1.pth'}
-    assert list(work_dir.glob('.*.part')), 'killed too late to leave a part'
+            f'epoch_{number + 1}.pth' for number in range(epoch)}, stop
+        assert bool(list(work_dir.glob('.*.part'))) == (
+            killed and stop['writing']), stop
+    assert 'KeyboardInterrupt' in work_dir.with_suffix('.out').read_text()
     assert run(plain, work_dir, '--resume') == 0
 
     assert not list(work_dir.glob('.*.part'))
