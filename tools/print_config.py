@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
+import sys
+from pathlib import Path
 
 from mmengine.config import Config, DictAction
+
+if importlib.util.find_spec('mmrank') is None:  # a checkout, not installed
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from mmrank import config_path
 

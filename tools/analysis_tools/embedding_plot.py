@@ -7,10 +7,15 @@ subfolders are the classes.
 from __future__ import annotations
 
 import argparse
+import importlib.util
+import sys
 from pathlib import Path
 
 import torch
 from PIL import Image
+
+if importlib.util.find_spec('mmrank') is None:  # a checkout, not installed
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from mmrank.apis import GallerySearch
 from mmrank.visualization.retrieval import draw_embedding

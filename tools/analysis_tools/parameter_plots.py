@@ -15,6 +15,7 @@ are no settings for a real data set.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +24,9 @@ import torch
 from mmengine.utils import ProgressBar
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
+
+if importlib.util.find_spec('mmrank') is None:  # a checkout, not installed
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from mmrank import functional as F
 from mmrank.models.losses import ProxyISALoss, RaMBOLoss

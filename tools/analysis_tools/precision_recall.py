@@ -6,6 +6,7 @@ each run. The results come from `tools/test.py CONFIG CHECKPOINT --out FILE`.
 """
 
 import argparse
+import importlib.util
 import json
 import sys
 from pathlib import Path
@@ -19,6 +20,9 @@ from mmengine.fileio import load
 from mmengine.registry import init_default_scope
 from mmengine.structures import InstanceData
 from mmengine.visualization import Visualizer
+
+if importlib.util.find_spec('mmrank') is None:  # a checkout, not installed
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from mmrank.evaluation.metrics.voc_precision_recall_metric import (
     VOCPrecisionRecallMetric,

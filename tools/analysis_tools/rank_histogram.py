@@ -9,10 +9,15 @@ the left: the best possible ranks are drawn as an outline.
 from __future__ import annotations
 
 import argparse
+import importlib.util
+import sys
 from pathlib import Path
 
 import numpy as np
 import torch
+
+if importlib.util.find_spec('mmrank') is None:  # a checkout, not installed
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from mmrank.apis.gallery_search import read_archive
 

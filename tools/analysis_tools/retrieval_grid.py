@@ -9,10 +9,15 @@ another class are drawn, which shows what a model confuses.
 from __future__ import annotations
 
 import argparse
+import importlib.util
+import sys
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
+
+if importlib.util.find_spec('mmrank') is None:  # a checkout, not installed
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from mmrank.apis import GallerySearch
 from mmrank.datasets import LoadImage

@@ -15,13 +15,19 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import importlib.util
 import platform
 import statistics
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 from torch import Tensor
+
+if importlib.util.find_spec('mmrank') is None:  # a checkout, not installed
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from mmrank.models.losses import ProxyAnchorLoss, ProxyISALoss
 

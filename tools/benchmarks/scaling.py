@@ -10,13 +10,19 @@ line a case is printed; ``--out`` also writes them as a Markdown table.
 from __future__ import annotations
 
 import argparse
+import importlib.util
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from unittest import mock
 
 import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
+
+if importlib.util.find_spec('mmrank') is None:  # a checkout, not installed
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from mmrank.models.losses import (
     HingeTripletLoss,

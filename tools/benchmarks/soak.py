@@ -11,13 +11,18 @@ more than ``--most`` MB.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+if importlib.util.find_spec('mmrank') is None:  # a checkout, not installed
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from mmrank.models.losses import (
     HingeTripletLoss,

@@ -1,7 +1,12 @@
 """Writes the embedded detection data set DigitsOnPhotos to disk."""
 
 import argparse
+import importlib.util
 import sys
+from pathlib import Path
+
+if importlib.util.find_spec('mmrank') is None:  # a checkout, not installed
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from mmrank.datasets.digits_on_photos import (
     DigitsOnPhotosOptions,

@@ -4,6 +4,12 @@
 """
 
 import argparse
+import importlib.util
+import sys
+from pathlib import Path
+
+if importlib.util.find_spec('mmrank') is None:  # a checkout, not installed
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from mmrank.datasets.photo_patches import write_photo_patches
 
