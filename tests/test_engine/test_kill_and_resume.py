@@ -242,6 +242,31 @@ def test_stopped_in_every_epoch_and_resumed_ends_as_an_unstopped_run(
     assert losses(work_dir) == losses(tmp_path / 'whole')
 
 
+def test_an_iteration_based_run_stopped_and_resumed_ends_as_an_unstopped_one(
+        tmp_path):
+    """Its images are turned at random, in the process that trains."""
+    cfg = recall(tmp_path)
+    cfg.train_dataloader.sampler = dict(type='InfiniteSampler')
+    cfg.train_dataloader.dataset.pipeline.insert(1, dict(
+        type='mmrank.ImageTransforms',
+        transforms=[dict(type='RandomRotation', degrees=30)]))
+    cfg.train_cfg = dict(by_epoch=False, max_iters=9, val_interval=99)
+    cfg.default_hooks.checkpoint.update(interval=2, by_epoch=False)
+    cfg.default_hooks.logger.log_metric_by_epoch = False
+    cfg.param_scheduler = dict(type='LinearLR', by_epoch=False, end=9)
+    plain = write(cfg, tmp_path / 'plain.py')
+    assert run(plain, tmp_path / 'whole') == 0
+    cfg.custom_hooks.append(dict(
+        type='StopHook', iteration=random.Random(1).randrange(3, 9),
+        signal=int(signal.SIGKILL), writing=False))
+    assert run(write(cfg, tmp_path / 'stop.py'),
+               tmp_path / 'stopped') == -signal.SIGKILL
+    assert run(plain, tmp_path / 'stopped', '--resume') == 0
+    found, expected = losses(tmp_path / 'stopped'), losses(tmp_path / 'whole')
+    assert len(expected) == 9
+    assert found == expected
+
+
 def test_a_truncated_checkpoint_is_left_out_for_the_one_before(tmp_path):
     config = write(recall(tmp_path), tmp_path / 'plain.py')
     assert run(config, tmp_path / 'run') == 0

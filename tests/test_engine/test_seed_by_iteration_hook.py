@@ -31,7 +31,7 @@ def test_the_state_follows_from_seed_iteration_and_process_alone():
 
 def test_loading_and_training_draw_apart():
     hook = SeedByIterationHook(seed=5)
-    runner = SimpleNamespace(seed=3, iter=7, rank=0)
+    runner = SimpleNamespace(seed=3, iter=7, rank=0, train_loop=None)
     draws = {
         draw(runner, method)
         for method in (hook.before_train_epoch, hook.before_train_iter,

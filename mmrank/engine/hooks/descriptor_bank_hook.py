@@ -7,9 +7,10 @@ from typing import Any
 import torch
 from mmengine.hooks import Hook
 from mmengine.model import is_model_wrapper
-from mmengine.runner import Runner
+from mmengine.runner import IterBasedTrainLoop, Runner
 from torch import Tensor
 
+from mmrank.datasets.samplers.class_index import whole
 from mmrank.models.learners.descriptor_learner import evaluating
 from mmrank.registry import HOOKS
 from mmrank.state import Collectives
@@ -23,6 +24,9 @@ class DescriptorBankHook(Hook):
     that serves several epochs follows from weights that are gone when the
     later ones start, so it is in the checkpoint then, as ``descriptor_bank``;
     one that is made anew every epoch is not.
+
+    To MMEngine an iteration-based run is a single epoch: its bank is made
+    once, and grows old. ``AdaSample(mode='online')`` suits such runs.
 
     Args:
         interval (int): epochs between refreshes; the first epoch of a run
@@ -40,22 +44,28 @@ class DescriptorBankHook(Hook):
         sampler = model.sampler
         if sampler.mode != 'bank' or not sampler.needs_descriptors:
             return
-        if sampler.bank is not None and runner.epoch % self.interval:
+        if sampler.bank is not None and (
+                _is_one_epoch(runner) or runner.epoch % self.interval):
             return
-        dataset = runner.train_dataloader.dataset
+        dataset = whole(runner.train_dataloader.dataset)
         sampler.set_bank(
             describe_classes(model, dataset, self.classes_per_pass))
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
         """Keep the bank where later epochs need it."""
         bank = _bare(runner).sampler.bank
-        if self.interval > 1 and bank is not None:
+        lasts = self.interval > 1 or _is_one_epoch(runner)
+        if lasts and bank is not None:
             checkpoint['descriptor_bank'] = bank.cpu()
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
         """Go on with the bank of a resumed run."""
         if runner._resume and 'descriptor_bank' in checkpoint:
             _bare(runner).sampler.set_bank(checkpoint['descriptor_bank'])
+
+
+def _is_one_epoch(runner: Runner) -> bool:
+    return isinstance(runner.train_loop, IterBasedTrainLoop)
 
 
 def _bare(runner: Runner) -> Any:

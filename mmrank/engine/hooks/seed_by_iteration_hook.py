@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 from mmengine.hooks import Hook
-from mmengine.runner import Runner
+from mmengine.runner import IterBasedTrainLoop, Runner
 
 from ...registry import HOOKS
 
@@ -22,7 +23,9 @@ class SeedByIterationHook(Hook):
     after a resume. With this hook each iteration starts from a state of its
     own, so a resumed run equals an uninterrupted one. Data workers are seeded
     by MMEngine when an epoch starts: leave ``persistent_workers`` off where
-    they augment, and resume at an epoch's end.
+    they augment, and resume at an epoch's end. Iteration-based runs start
+    their workers once; where those augment, a resumed one sees the same
+    images, augmented in another way, unless ``num_workers=0``.
 
     Args:
         seed (int, optional): Defaults to the runner's (``randomness.seed``).
@@ -51,6 +54,13 @@ class SeedByIterationHook(Hook):
     def before_train_epoch(self, runner: Runner) -> None:
         """Before the first batch is loaded."""
         self._seed(runner, purpose=0)
+        loop = runner.train_loop
+        if isinstance(loop, IterBasedTrainLoop):
+            # a resumed one may load what it has seen, and draw, before the
+            # next batch
+            loop.dataloader_iterator = _SeededBatches(
+                loop.dataloader_iterator,
+                lambda: self._seed(runner, purpose=2))
 
     def before_train_iter(self,
                           runner: Runner,
@@ -63,3 +73,22 @@ class SeedByIterationHook(Hook):
                          **kwargs: Any) -> None:
         """Before the next batch is loaded, whatever the model has drawn."""
         self._seed(runner, purpose=2)
+
+
+class _SeededBatches:
+    """An iteration-based loop's batches, each after a call of its own."""
+
+    def __init__(self, batches: Any, seed: Callable[[], None]) -> None:
+        self.batches = batches
+        self.seed = seed
+
+    def __iter__(self) -> _SeededBatches:
+        return self
+
+    def __next__(self) -> Any:
+        self.seed()
+        return next(self.batches)
+
+    def skip_iter(self, number: int) -> None:
+        """The maintained MMEngine's way to pass over batches."""
+        self.batches.skip_iter(number)

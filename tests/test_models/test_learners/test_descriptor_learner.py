@@ -177,7 +177,9 @@ def noisy_classes(classes=16, slots=4):
     return PatchClassDataset(patches.reshape(-1, 32, 32).astype(np.uint8), ids)
 
 
-def runner(work_dir, name, epochs, mode='online', resume=False):
+def runner(work_dir, name, epochs, mode='online', resume=False,
+           by_epoch=True):
+    length = 'max_epochs' if by_epoch else 'max_iters'
     return Runner(
         make(mode=mode),
         str(work_dir),
@@ -186,27 +188,33 @@ def runner(work_dir, name, epochs, mode='online', resume=False):
         train_dataloader=dict(
             dataset=noisy_classes(), batch_size=8, num_workers=0,
             drop_last=True,
-            sampler=dict(type='mmrank.DistinctClassSampler', batch_size=8)),
-        train_cfg=dict(by_epoch=True, max_epochs=epochs),
+            sampler=dict(type='mmrank.DistinctClassSampler', batch_size=8,
+                         num_samples=16 if by_epoch else 64)),
+        train_cfg={'by_epoch': by_epoch, length: epochs},
         optim_wrapper=dict(optimizer=dict(type='SGD', lr=.1, momentum=.5)),
-        default_hooks=dict(logger=dict(type='LoggerHook', interval=1)),
+        default_hooks=dict(
+            logger=dict(type='LoggerHook', interval=1),
+            checkpoint=dict(
+                type='CheckpointHook', interval=1, by_epoch=by_epoch)),
         custom_hooks=[dict(type='mmrank.DescriptorBankHook')],
         randomness=dict(seed=3),
         log_level='ERROR',
         resume=resume)
 
 
-@pytest.mark.parametrize('mode', ['online', 'bank'])
-def test_a_resumed_run_equals_the_uninterrupted_one(tmp_path, mode):
-    straight = runner(tmp_path / 'a', f'a{mode}', 4, mode)
+@pytest.mark.parametrize('mode, by_epoch', [
+    ('online', True), ('bank', True), ('bank', False)])
+def test_a_resumed_run_equals_the_uninterrupted_one(tmp_path, mode, by_epoch):
+    name, options = f'{mode}{by_epoch}', dict(mode=mode, by_epoch=by_epoch)
+    straight = runner(tmp_path / 'a', f'a{name}', 4, **options)
     straight.train()
-    runner(tmp_path / 'b', f'b{mode}', 2, mode).train()
-    resumed = runner(tmp_path / 'b', f'c{mode}', 4, mode, resume=True)
+    runner(tmp_path / 'b', f'b{name}', 2, **options).train()
+    resumed = runner(tmp_path / 'b', f'c{name}', 4, resume=True, **options)
     resumed.train()
     state = resumed.model.state_dict()
     for key, value in straight.model.state_dict().items():
         assert torch.equal(value, state[key]), key
-    assert int(state['sampler.step']) == 8
+    assert int(state['sampler.step']) == (8 if by_epoch else 4)
 
 
 def test_the_bank_holds_every_slot_as_the_network_describes_it():
