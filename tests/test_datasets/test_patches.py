@@ -6,6 +6,7 @@ import cv2
 import numpy as np
 import pytest
 import torch
+from mmengine.runner import Runner
 from torch.utils.data import DataLoader
 
 from mmrank.datasets import (
@@ -168,6 +169,18 @@ def test_no_class_stands_twice_in_a_batch(classes, batch, total):
     assert len(loader) == sum(1 for _ in loader)
     for rows in loader:
         assert len(set(rows.tolist())) == batch
+
+
+@pytest.mark.parametrize('batches', [2, 9])
+def test_num_batch_per_epoch_bounds_the_epoch_and_not_the_classes(batches):
+    loader = Runner.build_dataloader(dict(
+        dataset=torch.arange(12), batch_size=4, num_workers=0,
+        num_batch_per_epoch=batches, sampler=dict(
+            type='mmrank.DistinctClassSampler', batch_size=4, seed=1)))
+    rows = [batch for batch in loader.batch_sampler]
+    assert len(rows) == len(loader) == batches
+    assert max(map(max, rows)) > 7
+    assert max(map(max, rows)) < 12
 
 
 def test_a_batch_of_eight_from_three_points_is_refused():

@@ -7,14 +7,20 @@ from typing import Any
 import numpy as np
 
 
+def whole(dataset: Any) -> Any:
+    """The data set of which ``num_batch_per_epoch`` made MMEngine take a
+    slice: it bounds the length of an epoch, not the items that may occur."""
+    sliced = type(dataset).__name__ == '_SlicedDataset'
+    return dataset._dataset if sliced else dataset
+
+
 def labels_of(dataset: Any, key: str = 'gt_label') -> np.ndarray:
     """One integer per item, read without loading an image.
 
     MMEngine's wrappers (repeated, concatenated, class balanced, sliced for
     ``num_batch_per_epoch``), torch's ``Subset`` and ``ConcatDataset`` are
     looked through; so are wrappers inside wrappers. A data set sliced for
-    ``num_batch_per_epoch`` yields the labels of *all* its items: the slice
-    bounds the length of an epoch, not the images that may occur in it.
+    ``num_batch_per_epoch`` yields the labels of *all* its items.
 
     Args:
         dataset: a map-style data set. At the innermost level it has
@@ -28,11 +34,9 @@ def labels_of(dataset: Any, key: str = 'gt_label') -> np.ndarray:
     Raises:
         ValueError: if the data set does not tell its labels.
     """
+    dataset = whole(dataset)
     if hasattr(dataset, 'full_init'):
         dataset.full_init()
-    kind = type(dataset).__name__
-    if kind == '_SlicedDataset':
-        return labels_of(dataset._dataset, key)
     if hasattr(dataset, 'datasets'):
         return np.concatenate(
             [labels_of(inner, key) for inner in dataset.datasets])

@@ -10,6 +10,8 @@ from torch.utils.data import Sampler
 
 from mmrank.registry import DATA_SAMPLERS
 
+from .class_index import whole
+
 
 @DATA_SAMPLERS.register_module()
 class DistinctClassSampler(Sampler):
@@ -23,7 +25,8 @@ class DistinctClassSampler(Sampler):
         dataset (Sized): an item is a class.
         batch_size (int): of one process, the data loader's.
         num_samples (int, optional): pairs an epoch over all processes;
-            rounded down to whole global batches. None: each class about once.
+            rounded down to whole global batches. None: each class about
+            once, or what the dataloader's ``num_batch_per_epoch`` says.
         seed (int, optional): equal on all processes; None draws one.
 
     Raises:
@@ -40,7 +43,7 @@ class DistinctClassSampler(Sampler):
             raise ValueError(
                 f'batch_size must be at least 1, but got {batch_size}')
         self.index, self.size = get_dist_info()
-        self.classes = len(dataset)
+        self.classes = len(whole(dataset))
         self.batch_size = batch_size
         self.global_batch = batch_size * self.size
         if self.global_batch > self.classes:
@@ -48,7 +51,7 @@ class DistinctClassSampler(Sampler):
                 f'batch_size={batch_size} on {self.size} process(es) needs '
                 f'{self.global_batch} distinct classes, but the data set has '
                 f'{self.classes}')
-        total = self.classes if num_samples is None else num_samples
+        total = len(dataset) if num_samples is None else num_samples
         self.batches = total // self.global_batch
         if self.batches < 1:
             raise ValueError(f'num_samples={num_samples} is less than one '

@@ -11,6 +11,7 @@ from mmengine.fileio import list_from_file
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
 
+from ...datasets.samplers.class_index import whole
 from ...registry import HOOKS
 
 
@@ -48,6 +49,7 @@ class ClassNamesCheckHook(Hook):
 
 def _unwrap(dataset: Any) -> Iterator[Any]:
     """The data sets inside Repeat, Concat and ClassBalanced wrappers."""
+    dataset = whole(dataset)
     inner = getattr(dataset, 'datasets', None)
     if inner is None and hasattr(dataset, 'dataset'):
         inner = [dataset.dataset]
@@ -71,15 +73,16 @@ def _check_xml(dataset: Any, classes: tuple[str, ...]) -> None:
     empty = [c for label, c in enumerate(classes) if label not in used]
     if not empty:
         return
-    # only now are the annotations read once more, those of images that the
-    # data set left out as empty too
+    # only now are the annotations read once more, also those of images that
+    # the data set left out, as empty or by its ``indices``
     folder = osp.join(dataset.sub_data_root, dataset.ann_subdir)
     named = {name.text or '' for image in list_from_file(dataset.ann_file)
              for name in ElementTree.parse(
                  osp.join(folder, f'{image}.xml')).iterfind('object/name')}
+    missing = [c for c in empty if c not in named]
     unknown = sorted(named - set(classes))
-    if unknown:
+    if missing and unknown:
         raise ValueError(
-            f'no object in {dataset.ann_file} is called {empty}, while it '
+            f'no object in {dataset.ann_file} is called {missing}, while it '
             f'has objects called {unknown}, which are not in metainfo '
             'classes. Write the classes as the annotations do')
