@@ -1,11 +1,5 @@
 # AdaSample+*, trained on notredame, tested on liberty and yosemite
-_base_ = [
-    '../_base_/models/l2net_adasample.py',
-    '../_base_/datasets/photo_tour.py',
-    '../_base_/schedules/descriptor_90e.py',
-    '../_base_/descriptor_runtime.py',
-]
-model = dict(symmetries=True)
+_base_ = 'l2net_adasample_phototour-liberty.py'
 train_dataloader = dict(dataset=dict(scene='notredame'))
 val_dataloader = dict(dataset=dict(scene='liberty'))
 test_dataloader = dict(dataset=dict(scene='yosemite'))

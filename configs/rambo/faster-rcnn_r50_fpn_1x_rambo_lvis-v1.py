@@ -1,7 +1,7 @@
 # Faster R-CNN on LVIS v1: 1203 classes, rare ones repeated, 300 detections an image.
 # The loss's parameters are the paper's for Pascal VOC, the schedule and the
 # learning rate are the detector's own; nothing here is tuned on LVIS.
-_base_ = './faster-rcnn_r50_fpn_1x_rambo_coco.py'
+_base_ = ['./faster-rcnn_r50_fpn_1x_rambo_coco.py', '../_base_/datasets/lvis_v1.py']
 model = dict(
     roi_head=dict(bbox_head=dict(num_classes=1203)),
     test_cfg=dict(rcnn=dict(max_per_img=300)))
@@ -10,20 +10,8 @@ train_dataloader = dict(
         _delete_=True,
         type='ClassBalancedDataset',
         oversample_thr=1e-3,
-        dataset=dict(
-            type='LVISV1Dataset',
-            data_root='data/lvis_v1/',
-            ann_file='annotations/lvis_v1_train.json',
-            data_prefix=dict(img=''),
-            filter_cfg=dict(filter_empty_gt=True, min_size=32),
-            pipeline=_base_.train_pipeline)))
-val_dataloader = dict(
-    dataset=dict(
-        type='LVISV1Dataset',
-        data_root='data/lvis_v1/',
-        ann_file='annotations/lvis_v1_val.json',
-        data_prefix=dict(img='')))
+        dataset=dict(**_base_.lvis_v1.train, pipeline=_base_.train_pipeline)))
+val_dataloader = dict(dataset=_base_.lvis_v1.val)
 test_dataloader = val_dataloader
-val_evaluator = dict(
-    type='LVISMetric', ann_file='data/lvis_v1/annotations/lvis_v1_val.json')
+val_evaluator = _base_.lvis_v1.evaluator
 test_evaluator = val_evaluator

@@ -1,25 +1,12 @@
 _base_ = [
     '../_base_/models/embedding_r50.py',
     '../_base_/datasets/inshop.py',
+    '../_base_/datasets/retrieval_squares.py',
     '../_base_/schedules/rambo_recall_80e.py',
     '../_base_/retrieval_runtime.py',
 ]
-train_pipeline = [
-    dict(type='mmrank.LoadImage'),
-    dict(
-        type='mmrank.ImageTransforms',
-        transforms=[
-            dict(type='Resize', size=(256, 256)),
-            dict(type='RandomCrop', size=224),
-            dict(type='RandomHorizontalFlip'),
-        ]),
-    dict(type='mmrank.PackRetrievalInputs'),
-]
-test_pipeline = [
-    dict(type='mmrank.LoadImage'),
-    dict(type='mmrank.ImageTransforms', transforms=[dict(type='Resize', size=(256, 256)), dict(type='CenterCrop', size=224)]),
-    dict(type='mmrank.PackRetrievalInputs'),
-]
+train_pipeline = _base_.squares.train
+test_pipeline = _base_.squares.test
 # drop_last belongs to the batch sampler
 train_dataloader = dict(
     batch_size=128,

@@ -2,7 +2,7 @@
 # The loss's parameters are the paper's for Pascal VOC, the schedule and the
 # learning rate are the detector's own; nothing here is tuned on LVIS.
 # Of the memory, 10 negatives a class: up to 12 030 rows a batch, 58 MB.
-_base_ = './retinanet_r50_fpn_1x_rambo_coco.py'
+_base_ = ['./retinanet_r50_fpn_1x_rambo_coco.py', '../_base_/datasets/lvis_v1.py']
 model = dict(
     bbox_head=dict(num_classes=1203, loss_cls=dict(memory_negatives=10)),
     test_cfg=dict(max_per_img=300))
@@ -11,20 +11,8 @@ train_dataloader = dict(
         _delete_=True,
         type='ClassBalancedDataset',
         oversample_thr=1e-3,
-        dataset=dict(
-            type='LVISV1Dataset',
-            data_root='data/lvis_v1/',
-            ann_file='annotations/lvis_v1_train.json',
-            data_prefix=dict(img=''),
-            filter_cfg=dict(filter_empty_gt=True, min_size=32),
-            pipeline=_base_.train_pipeline)))
-val_dataloader = dict(
-    dataset=dict(
-        type='LVISV1Dataset',
-        data_root='data/lvis_v1/',
-        ann_file='annotations/lvis_v1_val.json',
-        data_prefix=dict(img='')))
+        dataset=dict(**_base_.lvis_v1.train, pipeline=_base_.train_pipeline)))
+val_dataloader = dict(dataset=_base_.lvis_v1.val)
 test_dataloader = val_dataloader
-val_evaluator = dict(
-    type='LVISMetric', ann_file='data/lvis_v1/annotations/lvis_v1_val.json')
+val_evaluator = _base_.lvis_v1.evaluator
 test_evaluator = val_evaluator

@@ -1,29 +1,7 @@
 # The first 98 classes train, the last 98 test: the retrieval split.
+_base_ = './retrieval_224px.py'
 dataset_type = 'mmrank.CarsDataset'
 data_root = 'data/cars196/'
-train_pipeline = [
-    dict(type='mmrank.LoadImage'),
-    dict(type='mmrank.ImageTransforms', transforms=[dict(type='RandomResizedCrop', size=224), dict(type='RandomHorizontalFlip')]),
-    dict(type='mmrank.PackRetrievalInputs'),
-]
-test_pipeline = [
-    dict(type='mmrank.LoadImage'),
-    dict(type='mmrank.ImageTransforms', transforms=[dict(type='Resize', size=256), dict(type='CenterCrop', size=224)]),
-    dict(type='mmrank.PackRetrievalInputs'),
-]
-train_dataloader = dict(
-    batch_size=120,
-    num_workers=8,
-    persistent_workers=True,
-    drop_last=True,
-    sampler=dict(type='DefaultSampler', shuffle=True),
-    dataset=dict(type=dataset_type, data_root=data_root, split='train', pipeline=train_pipeline))
-val_dataloader = dict(
-    batch_size=128,
-    num_workers=8,
-    persistent_workers=True,
-    sampler=dict(type='DefaultSampler', shuffle=False),
-    dataset=dict(type=dataset_type, data_root=data_root, split='test', pipeline=test_pipeline))
+train_dataloader = dict(dataset=dict(type=dataset_type, data_root=data_root))
+val_dataloader = dict(dataset=dict(type=dataset_type, data_root=data_root))
 test_dataloader = val_dataloader
-val_evaluator = dict(type='mmrank.RetrievalMetric', ks=(1, 2, 4, 8))
-test_evaluator = val_evaluator
