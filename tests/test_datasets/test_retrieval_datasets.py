@@ -147,12 +147,18 @@ def test_a_csv_list(tmp_path):
             ['x/3.png', 'c', 'test', 's', '0']]
     with open(tmp_path / 'list.csv', 'w', newline='') as file:
         csv.writer(file).writerows(rows)
+    (tmp_path / 'x').mkdir()
+    for number in (1, 2):
+        (tmp_path / f'x/{number}.png').touch()
     data = CSVRetrievalDataset(str(tmp_path), split='train')
     assert data.get_labels().tolist() == [1, 0]
     assert labels_of(data, 'super_label').tolist() == [0, 1]
     assert [data.get_data_info(i)['is_query'] for i in range(2)] == [
         False, True]
-    assert len(CSVRetrievalDataset(str(tmp_path))) == 3
+    assert len(CSVRetrievalDataset(str(tmp_path), check_images=False)) == 3
+    with pytest.raises(FileNotFoundError,
+                       match="line 4: there is no image '.*x/3.png'"):
+        CSVRetrievalDataset(str(tmp_path))
     (tmp_path / 'bad.csv').write_text('file,label\n1.png,a\n')
     with pytest.raises(ValueError, match="columns.*path"):
         CSVRetrievalDataset(str(tmp_path), 'bad.csv')
