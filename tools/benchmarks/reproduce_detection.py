@@ -212,7 +212,7 @@ def configure(cell: Cell, setting: Setting, data: Path, work_dir: str,
     cfg.log_level = 'WARNING'
     cfg.work_dir = work_dir
     # two runners of a process share a visualizer of one name
-    cfg.experiment_name = Path(work_dir).name
+    cfg.visualizer.name = Path(work_dir).name
     return cfg
 
 
