@@ -22,6 +22,8 @@ import torch.distributed as dist
 from mmengine.config import Config, DictAction
 from mmengine.device import get_device
 from mmengine.evaluator import DumpResults
+from mmengine.hooks import Hook
+from mmengine.optim import OptimWrapperDict
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 
@@ -190,6 +192,34 @@ def _write_atomically(cfg: Config) -> None:
         hook.type = 'mmrank.AtomicCheckpointHook'
 
 
+class _ResumeCheck(Hook):
+    """Stops a run that resumes a checkpoint of another model.
+
+    MMEngine loads what fits of the weights; an optimizer state that does not
+    fit fails in the first step, without a name.
+    """
+
+    def before_train(self, runner: Any) -> None:
+        if not runner._resume:
+            return
+        wrapper = runner.optim_wrapper
+        parts = wrapper.values() if isinstance(
+            wrapper, OptimWrapperDict) else [wrapper]
+        states = {parameter: state for part in parts
+                  for parameter, state in part.optimizer.state.items()}
+        for name, parameter in runner.model.named_parameters():
+            state = states.get(parameter, {})
+            for key in ('momentum_buffer', 'exp_avg'):
+                saved = state.get(key)
+                if saved is not None and saved.shape != parameter.shape:
+                    raise ValueError(
+                        f'{name} has shape {tuple(parameter.shape)}, but '
+                        f'{tuple(saved.shape)} in the checkpoint that is '
+                        'resumed, which is of another model: resume it with '
+                        'the config that it was trained with, or start from '
+                        'its weights alone, with --cfg-options load_from=...')
+
+
 # ------------------------------------------------------------ the processes
 def start_processes(cfg: Config) -> None:
     """Joins the other processes over gloo on a machine without a GPU.
@@ -285,6 +315,7 @@ def train(argv: list[str] | None = None) -> Any:
     start_processes(cfg)
     with loading_safely():
         runner = _build_runner(cfg)
+        runner.register_hook(_ResumeCheck())
         runner.train()
     return runner
 

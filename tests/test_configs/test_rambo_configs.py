@@ -3,9 +3,11 @@
 import copy
 import functools
 import json
+import re
 from pathlib import Path
 
 import pytest
+import torch
 
 pytest.importorskip('mmdet')
 
@@ -18,7 +20,9 @@ from mmrank.datasets.digits_on_photos import (
     DigitsOnPhotosOptions,
     make_digits_on_photos,
 )
+from mmrank.engine.launch import train
 
+from ..processes import own_scope
 from .voc_tree import make_voc_tree, write_image
 
 CONFIGS = Path(__file__).parents[2] / 'configs' / 'rambo'
@@ -122,6 +126,72 @@ def test_config_trains_for_a_step(name, trees, tmp_path):
     assert {'roi_head.bbox_head.fc_cls.weight',
             'roi_head.bbox_head.fc_reg.weight',
             'rpn_head.rpn_cls.weight'} <= moved
+
+
+def twin(loss, trees, work_dir, **changes):
+    cfg = without_evaluation(
+        load(f'faster-rcnn_r18_fpn_{loss}_digits.py', trees, work_dir))
+    cfg.default_hooks.checkpoint = dict(type='CheckpointHook', interval=1)
+    cfg.default_hooks.logger.interval = 1
+    cfg.merge_from_dict(changes)
+    return cfg
+
+
+@pytest.fixture(scope='module')
+def checkpoints(trees, tmp_path_factory):
+    """Of each twin, after its only epoch."""
+    folder = tmp_path_factory.mktemp('twins')
+    register_all_modules(init_default_scope=False)
+    for loss in ('ce', 'rambo'):
+        with own_scope(), DefaultScope.overwrite_default_scope('mmdet'):
+            Runner.from_cfg(twin(loss, trees, folder / loss)).train()
+    return {loss: str(folder / loss / 'epoch_1.pth')
+            for loss in ('ce', 'rambo')}
+
+
+def test_a_ranking_run_starts_from_a_cross_entropy_checkpoint(
+        checkpoints, trees, tmp_path):
+    start = checkpoints['ce']
+    runner = Runner.from_cfg(twin(
+        'rambo', trees, tmp_path / 'run', load_from=start,
+        optim_wrapper=dict(optimizer=dict(lr=0.))))
+    runner.train()
+    found = runner.model.state_dict()
+    saved = torch.load(start, weights_only=False)['state_dict']
+    for name, parameter in runner.model.named_parameters():
+        value = saved.pop(name)
+        if 'fc_cls' in name:  # the log-odds against the background
+            value = value[:-1] - value[-1:]
+        torch.testing.assert_close(parameter.detach(), value)
+    runner.model.load_state_dict(
+        torch.load(start, weights_only=False)['state_dict'], strict=True)
+    assert set(saved) <= set(found), 'only buffers are left'
+    assert logged(tmp_path / 'run')[0]['loss_cls'] > 0
+
+
+def test_a_cross_entropy_run_starts_from_what_fits_of_a_ranking_checkpoint(
+        checkpoints, trees, tmp_path, capsys):
+    start = checkpoints['rambo']
+    runner = Runner.from_cfg(twin(
+        'ce', trees, tmp_path / 'run', load_from=start))
+    runner.train()
+    assert logged(tmp_path / 'run')[0]['loss_cls'] > 0
+    log, = (tmp_path / 'run').rglob('*.log')
+    told = '(?s)size mismatch.*fc_cls.weight.*unexpected key.*loss_cls.memory'
+    # MMEngine prints it, or logs it
+    assert re.search(told, capsys.readouterr().out + log.read_text())
+    with pytest.raises(RuntimeError, match=told):
+        runner.load_checkpoint(start, strict=True)
+
+
+@pytest.mark.parametrize('before, after', [('ce', 'rambo'), ('rambo', 'ce')])
+def test_a_run_of_another_loss_is_not_resumed(
+        before, after, checkpoints, trees, tmp_path):
+    config = tmp_path / 'resumed.py'
+    twin(after, trees, tmp_path / 'run').dump(config)
+    with pytest.raises(ValueError, match='fc_cls.weight has.*load_from'):
+        train([str(config), '--resume', checkpoints[before], '--cfg-options',
+               'train_cfg.max_epochs=2'])
 
 
 def test_each_ranking_config_differs_from_its_twin_by_the_loss_alone():

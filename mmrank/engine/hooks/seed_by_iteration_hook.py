@@ -25,7 +25,7 @@ class SeedByIterationHook(Hook):
     by MMEngine when an epoch starts: leave ``persistent_workers`` off where
     they augment, and resume at an epoch's end. Iteration-based runs start
     their workers once; where those augment, a resumed one sees the same
-    images, augmented in another way, unless ``num_workers=0``.
+    images, but may augment them otherwise: ``num_workers=0`` is exact.
 
     Args:
         seed (int, optional): Defaults to the runner's (``randomness.seed``).
