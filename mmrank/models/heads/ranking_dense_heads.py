@@ -113,23 +113,15 @@ class CalibratedScoresMixin:
         return super()._bbox_post_process(results, cfg=cfg, **kwargs)
 
 
-class OneRankingMixin(CalibratedScoresMixin):
-    """Gives an mmdet dense head one ranking over all its levels.
+class RankingDefaultsMixin(CalibratedScoresMixin):
+    """Gives an mmdet dense head the defaults of a ranking loss.
 
-    Write it before the head in the bases of a subclass::
-
-        class RankMyHead(OneRankingMixin, MyHead): ...
-
-    It works for any head whose ``loss_by_feat`` takes the levels' scores as
-    its first argument and calls ``self.loss_cls(scores, labels, weights)``
-    once a level. It writes ``use_sigmoid=True`` into the loss's config where
-    nothing is said, which mmdet's dense heads read there, and initialises all
+    It writes ``use_sigmoid=True`` into the loss's config where nothing is
+    said, which mmdet's dense heads read there, and initialises all
     convolutions without the bias of focal loss: a ranking does not move the
     common offset of the scores, so an initial score of 0.01 would stay
     below every usual ``score_thr`` for ever.
     """
-
-    ranks_in_one_call = True
 
     def __init__(self, *args: Any, loss_cls: dict | None = None,
                  init_cfg: dict | list | None = None,
@@ -140,6 +132,21 @@ class OneRankingMixin(CalibratedScoresMixin):
             init_cfg = dict(type='Normal', layer='Conv2d', std=0.01)
         super().__init__(
             *args, loss_cls=loss_cls, init_cfg=init_cfg, **kwargs)
+
+
+class OneRankingMixin(RankingDefaultsMixin):
+    """Gives an mmdet dense head one ranking over all its levels.
+
+    Write it before the head in the bases of a subclass::
+
+        class RankMyHead(OneRankingMixin, MyHead): ...
+
+    It works for any head whose ``loss_by_feat`` takes the levels' scores as
+    its first argument and calls ``self.loss_cls(scores, labels, weights)``
+    once a level.
+    """
+
+    ranks_in_one_call = True
 
     def loss_by_feat(self, cls_scores: list[Tensor], *args: Any,
                      **kwargs: Any) -> dict:
@@ -185,7 +192,7 @@ class RankRPNHead(OneRankingMixin, RPNHead):
 
 
 @MODELS.register_module()
-class RankFCOSHead(CalibratedScoresMixin, FCOSHead):
+class RankFCOSHead(RankingDefaultsMixin, FCOSHead):
     """FCOS's head for a ranking loss.
 
     mmdet's ``FCOSHead`` joins the levels itself and works with a ranking loss
@@ -193,13 +200,3 @@ class RankFCOSHead(CalibratedScoresMixin, FCOSHead):
     ``use_sigmoid=True``, an initialisation without focal loss's bias, and
     calibrated final scores.
     """
-
-    def __init__(self, *args: Any, loss_cls: dict | None = None,
-                 init_cfg: dict | list | None = None,
-                 **kwargs: Any) -> None:
-        loss_cls = dict(loss_cls or dict(type='mmrank.RaMBOLoss'))
-        loss_cls.setdefault('use_sigmoid', True)
-        if init_cfg is None:
-            init_cfg = dict(type='Normal', layer='Conv2d', std=0.01)
-        super().__init__(
-            *args, loss_cls=loss_cls, init_cfg=init_cfg, **kwargs)
