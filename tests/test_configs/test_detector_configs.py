@@ -1,11 +1,8 @@
 """The ranking configs for COCO and LVIS, and the paper's ablations."""
 
 import copy
-import json
 from pathlib import Path
 
-import cv2
-import numpy as np
 import pytest
 import torch
 
@@ -16,6 +13,8 @@ from mmengine.config import Config
 from mmengine.dataset import pseudo_collate
 
 from ..tiny_detectors import build, make_batch, predict, step, tiny
+from .coco_tree import add_lvis, make_coco_tree
+from .test_rambo_configs import walk
 
 CONFIGS = Path(__file__).parents[2] / 'configs' / 'rambo'
 COCO = sorted(path.stem for path in CONFIGS.glob('*_coco.py'))
@@ -116,60 +115,24 @@ def test_fine_tuning_starts_from_cross_entropy_s_checkpoint():
 
 @pytest.fixture(scope='module')
 def coco_tree(tmp_path_factory):
-    root = tmp_path_factory.mktemp('coco')
-    for folder in ('train2017', 'val2017', 'annotations'):
-        (root / folder).mkdir()
-    images, boxes = [], []
-    for index in range(2):
-        name = f'{index}.jpg'
-        picture = np.full((48, 64, 3), 90 * index, np.uint8)
-        for folder in ('train2017', 'val2017'):
-            cv2.imwrite(str(root / folder / name), picture)
-        images.append(dict(id=index, file_name=name, height=48, width=64,
-                           coco_url=f'http://x/train2017/{name}',
-                           neg_category_ids=[],
-                           not_exhaustive_category_ids=[]))
-        boxes.append(dict(id=index, image_id=index, category_id=1,
-                          bbox=[4, 4, 40, 36], area=1440, iscrowd=0,
-                          segmentation=[[4, 4, 44, 4, 44, 40]]))
-    # COCO's category numbers have gaps
-    import mmdet.datasets
-    names = mmdet.datasets.CocoDataset.METAINFO['classes']
-    content = dict(images=images, annotations=boxes, categories=[
-        dict(id=number + 1, name=name) for number, name in enumerate(names)])
-    for split in ('train', 'val'):
-        path = root / 'annotations' / f'instances_{split}2017.json'
-        path.write_text(json.dumps(content))
-    names = mmdet.datasets.LVISV1Dataset.METAINFO['classes']
-    content['categories'] = [
-        dict(id=number + 1, name=name, image_count=1)
-        for number, name in enumerate(names)]
-    for split in ('train', 'val'):
-        (root / 'annotations' / f'lvis_v1_{split}.json').write_text(
-            json.dumps(content))
+    from mmdet.datasets import CocoDataset, LVISV1Dataset
+    root = make_coco_tree(tmp_path_factory.mktemp('data') / 'coco',
+                          enumerate(CocoDataset.METAINFO['classes'], 1))
+    add_lvis(root, enumerate(LVISV1Dataset.METAINFO['classes'], 1))
     return root
 
 
 def dataset(config, root):
     config = copy.deepcopy(config)
-
-    def walk(node):
-        if isinstance(node, (list, tuple)):
-            for child in node:
-                walk(child)
-        elif isinstance(node, dict):
-            if 'data_root' in node:
-                node['data_root'] = f'{root}/'
-            if node.get('type') == 'Resize':
-                node['scale'] = (64, 64)
-            if 'scales' in node:
-                node['scales'] = [(64, 64)]
-            if 'crop_size' in node:
-                node['crop_size'] = (32, 48)
-            for child in node.values():
-                walk(child)
-
-    walk(config)
+    for node in walk(config):
+        if 'data_root' in node:
+            node['data_root'] = f'{root}/'
+        if node.get('type') == 'Resize':
+            node['scale'] = (64, 64)
+        if 'scales' in node:
+            node['scales'] = [(64, 64)]
+        if 'crop_size' in node:
+            node['crop_size'] = (32, 48)
     return DATASETS.build(config)
 
 
@@ -180,9 +143,9 @@ def test_the_data_of_a_config_are_read_and_stepped(name, coco_tree):
     if name in LVIS:
         pytest.importorskip('lvis', reason='LVIS needs the package lvis')
     data = dataset(cfg.train_dataloader.dataset, coco_tree)
-    assert len(data) == 2
+    assert len(data) == 4
     batch = pseudo_collate([data[0], data[1]])
-    assert len(batch['data_samples'][0].gt_instances) == 1
+    assert len(batch['data_samples'][0].gt_instances) == 2
     assert torch.tensor(step(detector, batch)['loss']).isfinite()
     data = dataset(cfg.val_dataloader.dataset, coco_tree)
     predict(detector, pseudo_collate([data[0], data[1]]))

@@ -1,9 +1,5 @@
 """One block swaps the loss of a config of MMDetection's own."""
 
-import json
-
-import cv2
-import numpy as np
 import pytest
 
 pytest.importorskip('mmdet')
@@ -11,6 +7,7 @@ pytest.importorskip('mmdet')
 from mmengine.config import Config
 from mmengine.runner import Runner
 
+from .coco_tree import make_coco_tree
 from .test_rambo_configs import logged, miniature
 
 USER_CONFIG = """
@@ -23,32 +20,6 @@ model = dict(
                 margin=0.15, lambda_val=0.5))),
     test_cfg=dict(rcnn=dict(score_thr=0.0)))
 """
-
-
-def make_coco_tree(root, categories):
-    """Four images, each with two objects; categories are (id, name)."""
-    rng = np.random.default_rng(0)
-    images, annotations = [], []
-    for folder in ('train2017', 'val2017', 'annotations'):
-        (root / folder).mkdir(parents=True)
-    for index in range(4):
-        image = rng.integers(0, 255, (48, 64, 3), dtype=np.uint8)
-        for folder in ('train2017', 'val2017'):
-            cv2.imwrite(str(root / folder / f'{index}.jpg'), image)
-        images.append(dict(
-            id=index, file_name=f'{index}.jpg', width=64, height=48))
-        for box, category in (((4, 4, 24, 36), 0), ((34, 8, 28, 32), 1)):
-            annotations.append(dict(
-                id=len(annotations) + 1, image_id=index, bbox=box,
-                area=box[2] * box[3], iscrowd=0,
-                category_id=categories[category][0]))
-    content = json.dumps(dict(
-        images=images, annotations=annotations,
-        categories=[dict(id=i, name=n) for i, n in categories]))
-    for part in ('train', 'val'):
-        (root / 'annotations' / f'instances_{part}2017.json').write_text(
-            content)
-    return root
 
 
 def user_config(folder, categories=None):

@@ -6,11 +6,6 @@ from xml.etree import ElementTree
 import cv2
 import numpy as np
 
-VOC_CLASSES = ('aeroplane', 'bicycle', 'bird', 'boat', 'bottle', 'bus',
-               'car', 'cat', 'chair', 'cow', 'diningtable', 'dog', 'horse',
-               'motorbike', 'person', 'pottedplant', 'sheep', 'sofa',
-               'train', 'tvmonitor')
-
 
 def write_image(folder: Path, name: str, objects: list[tuple],
                 size: tuple[int, int] = (64, 48)) -> None:

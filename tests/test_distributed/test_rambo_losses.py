@@ -160,12 +160,12 @@ def test_communication_grows_with_the_positives_and_not_the_negatives(
     assert usual <= 20 * 76 + 256
 
 
-def train_on_a_process(batches, options):
+def train_on_a_process(batches, options, kind=RaMBOLoss, width=C):
     """Losses, gradients and memory of a DDP model over some steps."""
     comm = Collectives()
     torch.manual_seed(3)
-    model = nn.Linear(4, C)
-    model.loss = RaMBOLoss(**options)
+    model = nn.Linear(4, width)
+    model.loss = kind(**options)
     wrapped = DistributedDataParallel(
         Step(model)) if comm.size > 1 else Step(model)
     history = []
@@ -259,30 +259,12 @@ def test_evaluation_on_one_process_alone_waits_for_nobody(processes):
         pytest.approx(RaMBOLoss().eval()(*shards[0]).item())
 
 
-def recall_training_on_a_process(batches):
-    comm = Collectives()
-    torch.manual_seed(3)
-    model = nn.Linear(4, 5)
-    model.loss = RaMBORecallLoss(lambda_val=4., memory_batches=2)
-    wrapped = DistributedDataParallel(
-        Step(model)) if comm.size > 1 else Step(model)
-    history = []
-    for batch in batches:
-        features, labels = batch[comm.index] if comm.size > 1 else \
-            joined(batch)
-        model.zero_grad()
-        loss = wrapped(features, labels)
-        loss.backward()
-        history.append((loss.item(), model.weight.grad.clone()))
-    return history, model.loss.memory.read()
-
-
 @pytest.mark.parametrize('size', [2, 3])
 def test_recall_loss_under_ddp_equals_one_process(processes, size):
-    batches = make_batches(size)
-    expected, memory = recall_training_on_a_process(batches)
-    for history, seen in processes(size).run(
-            recall_training_on_a_process, batches):
+    training = (make_batches(size), dict(lambda_val=4., memory_batches=2),
+                RaMBORecallLoss, 5)
+    expected, memory = train_on_a_process(*training)
+    for history, seen in processes(size).run(train_on_a_process, *training):
         for (value, gradient), (right, slope) in zip(history, expected):
             assert value == pytest.approx(right, rel=1e-5)
             torch.testing.assert_close(gradient, slope, rtol=1e-4, atol=1e-6)

@@ -50,8 +50,6 @@ DETECTORS = {
 }
 QUERY = ('detr', 'conditional_detr', 'dab_detr', 'deformable_detr',
          'deformable_detr_two_stage', 'dino')
-TWO_STAGE = ('faster', 'faster_ours', 'cascade', 'cascade_ours', 'mask',
-             'libra', 'double', 'double_ours')
 _cache = {}
 
 
