@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -171,7 +172,11 @@ def _detections(model: Any, dataloader: DataLoader,
             for sample in model.val_step(batch):
                 found.append(_matched(sample, iou_thr))
     model.train(training)
-    pieces = [piece for part in all_gather_object(found) for piece in part]
+    # image i was seen by process i modulo their number; what pads the last
+    # round is an image that was counted before
+    rounds = zip_longest(*all_gather_object(found))
+    pieces = [piece for each in rounds for piece in each if piece is not None]
+    pieces = pieces[:len(dataloader.dataset)]
     if not pieces:
         return np.zeros(0, np.float32), np.zeros(0, bool)
     scores, matches = zip(*pieces)

@@ -4,6 +4,7 @@ import torch
 pytest.importorskip('mmdet')
 
 from mmdet.evaluation import VOCMetric
+from mmengine.dataset import DefaultSampler
 from mmengine.hooks import Hook
 from mmengine.model import BaseModel
 from mmengine.runner import Runner
@@ -116,6 +117,24 @@ def test_a_second_fit_starts_from_the_uncalibrated_scores():
     first = model.head.loss_cls.calibration.scale.clone()
     calibrate_detector(model, loader())
     assert torch.equal(first, model.head.loss_cls.calibration.scale)
+
+
+def fit_on_a_process():
+    data = loader()
+    del data.dataset.samples[11:]  # two processes pad 11 images to 12
+    model = Guesser()
+    calibrate_detector(model, torch.utils.data.DataLoader(
+        data.dataset, batch_size=4, collate_fn=collate,
+        sampler=DefaultSampler(data.dataset, shuffle=False)))
+    return model.head.loss_cls.calibration.state_dict()
+
+
+def test_two_processes_fit_what_one_does_and_count_no_image_twice(processes):
+    expected = fit_on_a_process()
+    for found in processes(2).run(fit_on_a_process):
+        assert found.keys() == expected.keys()
+        for name, value in expected.items():
+            assert torch.equal(found[name], value), name
 
 
 def test_detections_of_ignored_objects_do_not_count():
