@@ -104,15 +104,17 @@ def cases() -> dict[tuple[str, str], Callable]:
             lambda n=n, c=c, p=p: detection(n, c, p))
     found['RaMBO mAP, memory 7', 'N=4096 C=80 P=256'] = (
         lambda: detection(4096, 80, 256, memory_batches=7))
-    found['RaMBO recall', 'B=128 D=512'] = lambda: embedding_step(
-        RaMBORecallLoss(memory_batches=0), 128, 512, 32)
-    for c in (100, 11318):
-        found['Proxy-Anchor', f'B=128 D=512 C={c}'] = (
-            lambda c=c: embedding_step(ProxyAnchorLoss(), 128, 512, c))
-    found['Proxy-ISA', 'B=128 D=512 C=11318'] = lambda: embedding_step(
+    # a few items of each process: 1,024 of them make a batch that fits
+    found['RaMBO recall', 'B=32 D=512'] = lambda: embedding_step(
+        RaMBORecallLoss(memory_batches=0), 32, 512, 32)
+    for b, c in ((32, 100), (8, 11318)):
+        found['Proxy-Anchor', f'B={b} D=512 C={c}'] = (
+            lambda b=b, c=c: embedding_step(ProxyAnchorLoss(), b, 512, c))
+    found['Proxy-ISA', 'B=8 D=512 C=11318'] = lambda: embedding_step(
         ProxyISALoss(11318, 512, by_epoch=False, queue_start=0,
-                     weighting_start=0), 128, 512, 11318)
-    found['hinge triplet', 'B=1024 D=128'] = lambda: triplets(1024, 128)
+                     weighting_start=0), 8, 512, 11318)
+    for b in (8, 1024):
+        found['hinge triplet', f'B={b} D=128'] = lambda b=b: triplets(b, 128)
     return found
 
 
