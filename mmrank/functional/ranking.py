@@ -31,6 +31,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -650,6 +651,11 @@ def _checked(name: str, scores: Tensor, relevance: Tensor,
     if relevance.is_floating_point() or relevance.is_complex():
         raise ValueError('relevance must be boolean or 0/1 integers (soft '
                          f'targets have no ranks), but got {relevance.dtype}')
+    if relevance.dtype != torch.bool and bool((relevance >> 1).any()):
+        raise ValueError('relevance must be boolean or 0/1 integers, but '
+                         'holds others, such as '
+                         f'{int(relevance[(relevance >> 1) != 0][0])}; for '
+                         'labels compare them with the class first')
     return relevance.bool()
 
 
@@ -676,6 +682,9 @@ def _checked_memory(scores: Tensor, memory_scores: Tensor | None,
 
 
 def _check_strength(margin: float, lambda_val: float) -> None:
+    for name, value in (('margin', margin), ('lambda_val', lambda_val)):
+        if not isinstance(value, Real):
+            raise ValueError(f'{name} must be a number, but got {value!r}')
     if not 0 <= margin < math.inf:
         raise ValueError(f'margin must be finite and >= 0, but got {margin}')
     if not 0 < lambda_val < math.inf:

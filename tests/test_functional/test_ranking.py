@@ -388,6 +388,10 @@ def test_strided_scores_are_ranked_like_contiguous_ones():
 
 @pytest.mark.parametrize(('change', 'message'), [
     (dict(lambda_val=0.), 'lambda_val'),
+    (dict(lambda_val=[.5]), r'lambda_val must be a number, but got \[0.5\]'),
+    (dict(margin='.15'), 'margin must be a number'),
+    (dict(relevance=torch.tensor([[2, 0], [1, 0], [0, 1]])), 'such as 2'),
+    (dict(relevance=-torch.eye(3, 2).long()), 'such as -1'),
     (dict(lambda_val=math.nan), 'lambda_val'),
     (dict(margin=-1.), 'margin'),
     (dict(margin=math.inf), 'margin'),
