@@ -1,6 +1,4 @@
-import importlib.util
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,15 +7,13 @@ from PIL import Image
 
 from mmrank.apis import GallerySearch
 
-TOOLS = Path(__file__).parents[2] / 'tools' / 'analysis_tools'
+from .loading import load_tool
+
 PNG = b'\x89PNG'
 
 
 def _tool(name):
-    spec = importlib.util.spec_from_file_location(name, TOOLS / f'{name}.py')
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_tool(f'analysis_tools/{name}.py')
 
 
 # ------------------------------------------------------------ loss landscape

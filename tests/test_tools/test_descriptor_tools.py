@@ -1,9 +1,7 @@
 """The descriptor tools, each on a tiny input."""
 
 import csv
-import importlib.util
 import sys
-from pathlib import Path
 
 import cv2
 import numpy as np
@@ -14,15 +12,7 @@ from mmengine.config import Config
 from mmrank.apis import init_descriptor
 from mmrank.datasets import photo_patches as pp
 
-TOOLS = Path(__file__).resolve().parents[2] / 'tools'
-
-
-def tool(path):
-    spec = importlib.util.spec_from_file_location(Path(path).stem,
-                                                  TOOLS / path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+from .loading import TOOLS, load_tool
 
 
 def read_rows(path):
@@ -30,7 +20,7 @@ def read_rows(path):
 
 
 def call(path, monkeypatch, *arguments):
-    module = tool(path)
+    module = load_tool(path)
     monkeypatch.setattr(sys, 'argv', [path, *map(str, arguments)])
     module.main()
     return module
@@ -61,19 +51,19 @@ def test_export_equals_the_model_for_any_number_of_patches(
     if suffix == '.onnx':
         pytest.importorskip('onnx')
         pytest.importorskip('onnxruntime')
-    module = tool('export_descriptor.py')
+    module = load_tool('export_descriptor.py')
     assert module.export(model, tmp_path / f'net{suffix}') < 1e-5
     assert (tmp_path / f'net{suffix}').is_file()
 
 
 def test_export_names_the_formats_it_knows(model, tmp_path):
     with pytest.raises(ValueError, match='.pt .*or .onnx'):
-        tool('export_descriptor.py').export(model, tmp_path / 'net.bin')
+        load_tool('export_descriptor.py').export(model, tmp_path / 'net.bin')
 
 
 def test_stereo_matches_are_judged_by_the_ground_truth_disparity(
         model, tmp_path):
-    module = tool('analysis_tools/draw_matches.py')
+    module = load_tool('analysis_tools/draw_matches.py')
     left, right, disparity = module.stereo_pair()
     assert left.shape == right.shape == disparity.shape
     points = np.array([[300., 200., 8.], [400., 300., 8.]])
@@ -90,7 +80,7 @@ def test_stereo_matches_are_judged_by_the_ground_truth_disparity(
 
 
 def test_sift_matches_the_stereo_pair():
-    module = tool('analysis_tools/draw_matches.py')
+    module = load_tool('analysis_tools/draw_matches.py')
     sift = init_descriptor(str(TOOLS.parent / 'configs/adasample'
                                / 'sift_photo-patches.py'))
     result = module.evaluate(sift, count=600)
@@ -121,7 +111,7 @@ def test_reproduction_is_resumed_cell_by_cell(data, tmp_path, monkeypatch,
 
 
 def test_mann_whitney_needs_and_uses_both_sides():
-    module = tool('benchmarks/reproduce_descriptors.py')
+    module = load_tool('benchmarks/reproduce_descriptors.py')
     done = {(value, 'AHT', seed): {name: str(value - seed / 10)
                                    for name in module.SCORES}
             for value in (0., 10.) for seed in range(5)}
@@ -132,7 +122,7 @@ def test_mann_whitney_needs_and_uses_both_sides():
 
 
 def test_informativeness_is_the_exact_norm_of_each_samples_gradient():
-    module = tool('benchmarks/informativeness.py')
+    module = load_tool('benchmarks/informativeness.py')
     net = module.build(2, 'euclidean', 0).eval().backbone
     triplets = torch.randn(5, 3, 1, 32, 32)
     got = module.gradient_norms(net, triplets, 'euclidean', chunk_size=2)

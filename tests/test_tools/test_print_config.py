@@ -1,19 +1,14 @@
-import importlib.util
-from pathlib import Path
-
 import pytest
 from mmengine.config import Config
 
-FILE = Path(__file__).parents[2] / 'tools' / 'print_config.py'
+from .loading import load_tool
+
 SHIPPED = 'proxy_anchor/proxy-anchor_r18_folder.py'
 
 
 @pytest.fixture
 def main():
-    spec = importlib.util.spec_from_file_location('print_config', FILE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.main
+    return load_tool('print_config.py').main
 
 
 def test_prints_a_shipped_config_with_what_it_inherits(main, capsys):

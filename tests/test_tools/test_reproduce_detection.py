@@ -1,7 +1,5 @@
-import importlib.util
-from pathlib import Path
-
 import pytest
+import torch
 
 pytest.importorskip('mmdet')
 
@@ -10,15 +8,12 @@ from mmrank.datasets.digits_on_photos import (
     make_digits_on_photos,
 )
 
-SCRIPT = Path(__file__).parents[2] / 'tools/benchmarks/reproduce_detection.py'
+from .loading import load_tool
 
 
 @pytest.fixture
-def script(monkeypatch):
-    spec = importlib.util.spec_from_file_location('reproduce', SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def script():
+    return load_tool('benchmarks/reproduce_detection.py')
 
 
 def rows(script, gain=0.1):
@@ -47,7 +42,7 @@ def test_both_losses_get_a_search_and_a_budget_of_the_same_size(
     def budget(method):
         cell = script.Cell('test', method, None, 3)
         cfg = script.configure(
-            cell, script.Setting(1e-3, 1., .5), tmp_path, str(tmp_path))
+            cell, script.Setting(1e-3, 1., .5), tmp_path, str(tmp_path), 10)
         cfg.model.roi_head.bbox_head.loss_cls = None
         return cfg._cfg_dict
 
@@ -59,7 +54,7 @@ def test_an_ablation_changes_what_its_name_says(script, tmp_path):
     for method in script.METHODS:
         setting = script.tuned(method, rows(script))
         cfg = script.configure(script.Cell('test', method, None, 0), setting,
-                               tmp_path, str(tmp_path))
+                               tmp_path, str(tmp_path), 10)
         loss = cfg.model.roi_head.bbox_head.loss_cls
         if method != 'ce':
             found[method] = (loss.lambda_val, loss.margin,
@@ -79,7 +74,7 @@ def test_the_search_looks_at_the_validation_split_only(script, tmp_path):
     for stage, split in (('tune', 'val'), ('test', 'test')):
         cfg = script.configure(
             script.Cell(stage, 'rambo', None, 0),
-            script.Setting(1e-3, 1., .5), tmp_path, str(tmp_path))
+            script.Setting(1e-3, 1., .5), tmp_path, str(tmp_path), 10)
         assert f'/{split}.txt' in cfg.test_dataloader.dataset.ann_file
 
 
@@ -115,6 +110,12 @@ def test_a_cell_runs_once_and_is_skipped_the_next_time(
     data = make_digits_on_photos(
         tmp_path / 'digits', DigitsOnPhotosOptions(8, 2, 2))
     monkeypatch.setattr(script, 'STEPS', 2)
+    monkeypatch.setattr(script, 'TRUNK_STEPS', 1)
+    trunk = tmp_path / 'run' / 'trunk.pth'
+    script.ensure_trunk(trunk, data)
+    names = torch.load(trunk, weights_only=True)['state_dict']
+    assert {name.split('.')[0] for name in names} == {
+        'backbone', 'neck', 'rpn_head'}
     path = tmp_path / 'cells.csv'
     name = script.CELLS[-1].name
     for row in rows(script):
@@ -122,7 +123,7 @@ def test_a_cell_runs_once_and_is_skipped_the_next_time(
             script.append(path, row)
     done = len(script.read(path))
     for _ in range(2):
-        script.run_cell(name, path, data, None)
+        script.run_cell(name, path, data, trunk, None)
     assert len(script.read(path)) == done + 1
     last = script.read(path)[-1]
     assert last['cell'] == name and 0 <= last['AP50'] <= 1
@@ -132,4 +133,5 @@ def test_a_cell_runs_once_and_is_skipped_the_next_time(
 
 def test_an_unknown_cell_is_an_error(script, tmp_path):
     with pytest.raises(ValueError, match="'test/ce/seed9'.*--list"):
-        script.run_cell('test/ce/seed9', tmp_path / 'x.csv', tmp_path, None)
+        script.run_cell('test/ce/seed9', tmp_path / 'x.csv', tmp_path,
+                        tmp_path / 'trunk.pth', None)

@@ -1,20 +1,14 @@
-import importlib.util
-from pathlib import Path
-
 import pytest
 import torch
 
 from mmrank.datasets import GlyphRetrievalDataset
 
-TOOL = Path(__file__).resolve().parents[2] / (
-    'tools/benchmarks/reproduce_retrieval.py')
+from .loading import load_tool
 
 
 @pytest.fixture
 def tool(monkeypatch):
-    spec = importlib.util.spec_from_file_location('reproduce', TOOL)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = load_tool('benchmarks/reproduce_retrieval.py')
     names = ('Triplet', 'Proxy-Anchor', 'RaMBO log', 'RaMBO log, neither')
     monkeypatch.setattr(module, 'METHODS',
                         {name: module.METHODS[name] for name in names})

@@ -1,20 +1,13 @@
-import importlib.util
-from pathlib import Path
-
 import pytest
 
 from tests.test_datasets.trees import make_tree
 
-TOOL = Path(__file__).resolve().parents[2] / (
-    'tools/analysis_tools/verify_retrieval_dataset.py')
+from .loading import load_tool
 
 
 @pytest.fixture(scope='module')
 def tool():
-    spec = importlib.util.spec_from_file_location('verify', TOOL)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_tool('analysis_tools/verify_retrieval_dataset.py')
 
 
 @pytest.mark.parametrize('kind', ['cub', 'cars', 'sop', 'inshop'])
