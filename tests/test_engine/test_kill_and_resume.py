@@ -37,26 +37,21 @@ HOOK = dict(type='mmrank.SeedByIterationHook')
 class StopHook(Hook):
     """Sends its process a signal at an iteration, or in the next checkpoint.
 
-    Args:
-        iteration (int): the signal comes before this one.
-        signal (int): which one.
-        writing (bool): not at once, but when the checkpoint that follows is
-            written and does not have its name yet.
+    ``stop``, which a child process sets for itself, has ``iteration``: the
+    signal comes before this one; ``signal``: which one; and ``writing``: not
+    at once, but when the checkpoint that follows is written and does not
+    have its name yet.
     """
 
     priority = 'HIGHEST'
-
-    def __init__(self, iteration: int, signal: int, writing: bool) -> None:
-        self.iteration = iteration
-        self.signal = signal
-        self.writing = writing
+    stop: dict | None = None
 
     def before_train_iter(self, runner, batch_idx, data_batch=None):
-        if runner.iter < self.iteration:
+        if self.stop is None or runner.iter < self.stop['iteration']:
             return
-        if not self.writing:
-            os.kill(os.getpid(), self.signal)
-        os.fsync = lambda _: os.kill(os.getpid(), self.signal)
+        if not self.stop['writing']:
+            os.kill(os.getpid(), self.stop['signal'])
+        os.fsync = lambda _: os.kill(os.getpid(), self.stop['signal'])
 
 
 def draw_stops(seed: int, length: int) -> list[dict]:
@@ -66,7 +61,7 @@ def draw_stops(seed: int, length: int) -> list[dict]:
              (signal.SIGINT, draw.random() < .5)]
     draw.shuffle(kinds)
     return [dict(iteration=epoch * length + draw.randrange(length),
-                 signal=int(kind), writing=writing)
+                 signal=kind, writing=writing)
             for epoch, (kind, writing) in enumerate(kinds)]
 
 
@@ -83,7 +78,7 @@ def shorten(cfg: Config, batch_size: int, **dataset: object) -> Config:
     cfg.default_hooks.checkpoint = dict(type='CheckpointHook', interval=1)
     cfg.default_hooks.logger.interval = 1
     # pictures are not what is compared
-    cfg.custom_hooks = [HOOK] + [
+    cfg.custom_hooks = [HOOK, dict(type='StopHook')] + [
         hook for hook in cfg.get('custom_hooks', ())
         if hook.type == 'mmrank.DescriptorBankHook']
     cfg.randomness = dict(seed=1, deterministic=True)
@@ -151,7 +146,7 @@ METHODS = {
 }
 
 
-def work(arguments: list[str], output: Path) -> None:
+def work(arguments: list[str], output: Path, stop: dict | None) -> None:
     """Of this module, so that a child registers the hook above."""
     with output.open('a') as file:
         for stream in (1, 2):
@@ -159,15 +154,17 @@ def work(arguments: list[str], output: Path) -> None:
     # a shell's background job ignores it
     signal.signal(signal.SIGINT, signal.default_int_handler)
     torch.set_num_threads(1)
+    StopHook.stop = stop
     train(arguments)
 
 
-def run(config: Path, work_dir: Path, *flags: str) -> int:
+def run(config: Path, work_dir: Path, *flags: str,
+        stop: dict | None = None) -> int:
     """Trains in a child; its exit code, negative for a signal."""
     child = clean_context().Process(
         target=work,
         args=([str(config), '--work-dir', str(work_dir), *flags],
-              work_dir.with_suffix('.out')))
+              work_dir.with_suffix('.out'), stop))
     child.start()
     child.join(120)
     assert child.exitcode is not None, 'the child hangs'
@@ -213,20 +210,15 @@ def assert_same(found: object, expected: object, where: str = '') -> None:
 @pytest.mark.parametrize('seed, method', [*enumerate(METHODS, 50)])
 def test_stopped_in_every_epoch_and_resumed_ends_as_an_unstopped_run(
         seed, method, tmp_path):
-    cfg = METHODS[method](tmp_path)
-    plain = write(cfg, tmp_path / 'plain.py')
+    plain = write(METHODS[method](tmp_path), tmp_path / 'plain.py')
     assert run(plain, tmp_path / 'whole') == 0
 
     length = len(losses(tmp_path / 'whole')) // EPOCHS
     assert length > 1
     work_dir = tmp_path / 'stopped'
     for epoch, stop in enumerate(draw_stops(seed, length)):
-        deadly = cfg.copy()
-        deadly.custom_hooks = [*cfg.custom_hooks,
-                               dict(type='StopHook', **stop)]
-        config = write(deadly, tmp_path / f'stop{epoch}.py')
         killed = stop['signal'] == signal.SIGKILL
-        assert run(config, work_dir, '--resume') == (
+        assert run(plain, work_dir, '--resume', stop=stop) == (
             -signal.SIGKILL if killed else 1), stop
         assert {path.name for path in work_dir.glob('*.pth')} == {
             f'epoch_{number + 1}.pth' for number in range(epoch)}, stop
@@ -256,11 +248,9 @@ def test_an_iteration_based_run_stopped_and_resumed_ends_as_an_unstopped_one(
     cfg.param_scheduler = dict(type='LinearLR', by_epoch=False, end=9)
     plain = write(cfg, tmp_path / 'plain.py')
     assert run(plain, tmp_path / 'whole') == 0
-    cfg.custom_hooks.append(dict(
-        type='StopHook', iteration=random.Random(1).randrange(3, 9),
-        signal=int(signal.SIGKILL), writing=False))
-    assert run(write(cfg, tmp_path / 'stop.py'),
-               tmp_path / 'stopped') == -signal.SIGKILL
+    stop = dict(iteration=random.Random(1).randrange(3, 9),
+                signal=signal.SIGKILL, writing=False)
+    assert run(plain, tmp_path / 'stopped', stop=stop) == -signal.SIGKILL
     assert run(plain, tmp_path / 'stopped', '--resume') == 0
     found, expected = losses(tmp_path / 'stopped'), losses(tmp_path / 'whole')
     assert len(expected) == 9
