@@ -177,7 +177,7 @@ def test_num_batch_per_epoch_bounds_the_epoch_and_not_the_classes(batches):
         dataset=torch.arange(12), batch_size=4, num_workers=0,
         num_batch_per_epoch=batches, sampler=dict(
             type='mmrank.DistinctClassSampler', batch_size=4, seed=1)))
-    rows = [batch for batch in loader.batch_sampler]
+    rows = list(loader.batch_sampler)
     assert len(rows) == len(loader) == batches
     assert max(map(max, rows)) > 7
     assert max(map(max, rows)) < 12
