@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mmrank.functional.retrieval import nearest_neighbours
+from mmrank.functional.retrieval import Search, nearest_neighbours
 
 FORMAT = 'mmrank-gallery'
 VERSION = 1
@@ -113,7 +113,7 @@ class GallerySearch:
         self.classes = _as_classes(classes, self.labels)
         self.model_id = model_id
         self.backend = _choose_backend(backend)
-        self._index: Any = None
+        self._search: Search | None = None
 
     def __len__(self) -> int:
         """Number of gallery items G."""
@@ -285,11 +285,16 @@ class GallerySearch:
     def _propose(self, queries: np.ndarray,
                  count: int) -> tuple[np.ndarray, np.ndarray]:
         if self.backend == 'faiss' and count < len(self):
-            return self._faiss_index().search(queries, count)
-        scores, indices = nearest_neighbours(
-            torch.from_numpy(queries),
-            torch.from_numpy(self.embeddings),
-            k=count)
+            if self._search is None:
+                # brings MMDetection along, seconds that torch does not need
+                from mmrank.evaluation.faiss_search import faiss_index
+                self._search = faiss_index(torch.from_numpy(self.embeddings))
+            scores, indices = self._search(torch.from_numpy(queries), count)
+        else:
+            scores, indices = nearest_neighbours(
+                torch.from_numpy(queries),
+                torch.from_numpy(self.embeddings),
+                k=count)
         return scores.numpy(), indices.numpy()
 
     def _rank(self, queries: np.ndarray,
@@ -302,13 +307,6 @@ class GallerySearch:
         order = np.lexsort((candidates, -scores), axis=1)
         return (np.take_along_axis(scores, order, 1),
                 np.take_along_axis(candidates, order, 1))
-
-    def _faiss_index(self) -> Any:
-        if self._index is None:
-            import faiss
-            self._index = faiss.IndexFlatIP(self.embedding_dim)
-            self._index.add(self.embeddings)
-        return self._index
 
 
 def write_archive(file: str | os.PathLike,

@@ -1,8 +1,8 @@
 """Exact nearest neighbours in blocks, and the figures computed from them.
 
 The search is a matrix product and a selection in two steps; it needs no
-library of its own. Where faiss searches instead, whose order of ties is open,
-queries with a tie that it may have cut are searched again.
+library of its own. Where another search is given, such as faiss, whose order
+of ties is open, queries with a tie that it may have cut are searched again.
 tools/benchmarks/retrieval_metric.py compares the two.
 
 Legend: ``Q`` queries, ``G`` gallery items, ``D`` embedding width, ``N``
@@ -13,12 +13,14 @@ to a query, itself left out.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+# (queries, k) to cosine similarities and indices, (Q, k), most similar first
+Search = Callable[[Tensor, int], tuple[Tensor, Tensor]]
 
 # One block of similarities, with what is derived from it, stays below this.
 _BLOCK_BYTES = 256 * 2**20
@@ -35,7 +37,7 @@ def retrieval_metrics(
     ks: Sequence[int] = (1, ),
     chunk_size: int | None = None,
     with_map: bool = True,
-    backend: str = 'torch',
+    index: Callable[[Tensor], Search] | None = None,
 ) -> dict[str, float]:
     r"""How well the nearest neighbours of the queries share their label.
 
@@ -67,9 +69,12 @@ def retrieval_metrics(
             a block, with its temporaries, to 256 MiB.
         with_map (bool): compute ``mAP``, which sorts the whole gallery for
             every query. The others need only ``max R`` neighbours.
-        backend (str): 'torch', or 'faiss' to search float32 embeddings by
-            ``faiss.IndexFlatIP`` on the CPU, to the same figures;
-            ``with_map`` needs whole rankings and is left to 'torch'.
+        index (Callable, optional): makes of the gallery, normalised, a
+            function that finds the ``k`` most similar items of normalised
+            queries, by inner product: two tensors (Q, k), similarities and
+            int64 indices, in the dtype and on the device of the gallery.
+            :func:`mmrank.evaluation.faiss_index` is one. The figures do not
+            depend on it. ``with_map`` needs whole rankings, and no index.
 
     Returns:
         dict[str, float]: the figures as fractions, and ``num_queries`` and
@@ -79,8 +84,7 @@ def retrieval_metrics(
     Raises:
         ValueError: on shapes that do not fit, labels of a floating type,
             embeddings that are not finite, a ``ks`` or ``chunk_size`` below
-            1, an unknown ``backend``, or one that cannot do what is asked.
-        ImportError: for the backend 'faiss' where faiss is not installed.
+            1, or an ``index`` together with ``with_map``.
 
     Time O(Q G D); memory: the normalised copies and one block.
 
@@ -100,8 +104,9 @@ def retrieval_metrics(
         raise ValueError('each K of R@K must be an integer of at least 1, '
                          f'but ks={ks}')
     _check_chunk_size(chunk_size)
-    if backend not in ('torch', 'faiss'):
-        raise ValueError(f"backend must be 'torch' or 'faiss', not {backend!r}")
+    if index is not None and with_map:
+        raise ValueError('mAP needs the whole ranking, which an index does '
+                         'not give: set with_map=False, or leave out index')
     ks = sorted({int(k) for k in ks})
     query_labels = query_labels.long()
     itself = gallery is None
@@ -124,7 +129,8 @@ def retrieval_metrics(
     if len(kept) > 0:
         search = _Search(queries, gallery, query_labels, gallery_labels,
                          relevant, ks, with_map)
-        sums, left = search.by_faiss(kept) if backend == 'faiss' else (0, kept)
+        sums, left = (0, kept) if index is None else \
+            search.by_index(kept, index(gallery))
         sums = sums + search.by_products(left, chunk_size)
         values = (sums / len(kept)).tolist()
     else:
@@ -348,17 +354,16 @@ class _Search:
             sums += self._sums(rows, *self._multiply(rows, depth))
         return sums
 
-    def by_faiss(self, queries: Tensor) -> tuple[Tensor, Tensor]:
-        """By faiss; with the queries of which a tie may have been cut off."""
-        index = _faiss_index(self.gallery, self.with_map)
+    def by_index(self, queries: Tensor,
+                 search: Search) -> tuple[Tensor, Tensor]:
+        """With the queries of which a tie may have been cut off."""
         total, depth = self.gallery.shape[0], max(self.most, self.deepest)
         # the query itself, and one more to see whether ties go on
         searched = min(total, depth + 2)
         sums = self._nothing()
         unsure = [queries[:0]]
         for rows in _blocks(queries, 4096):
-            values, nearest = map(torch.from_numpy, index.search(
-                self.queries[rows].numpy(), searched))
+            values, nearest = search(self.queries[rows], searched)
             hits = self._are_hits(rows, nearest)
             lowered = values - self.tie * hits
             if self.relevant.itself:
@@ -404,22 +409,6 @@ class _Search:
         if self.with_map:
             sums.append((gain.sum(1) / counts).sum())
         return torch.stack(sums).cpu()
-
-
-def _faiss_index(gallery: Tensor, with_map: bool) -> Any:
-    if with_map or gallery.is_cuda or gallery.dtype != torch.float32:
-        raise ValueError(
-            "backend='faiss' searches float32 embeddings on the CPU, without "
-            f"mAP; these are {gallery.dtype} on {gallery.device} with "
-            f"with_map={with_map}. Use backend='torch'")
-    try:
-        import faiss
-    except ImportError:
-        raise ImportError("backend='faiss' needs faiss: run `pip install "
-                          "faiss-cpu`, or use backend='torch'") from None
-    index = faiss.IndexFlatIP(gallery.shape[1])
-    index.add(gallery.numpy())
-    return index
 
 
 def _first_hit(hits: Tensor) -> Tensor:

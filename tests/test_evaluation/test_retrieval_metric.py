@@ -1,4 +1,5 @@
 import logging
+import sys
 
 import pytest
 import torch
@@ -7,7 +8,7 @@ from mmengine.evaluator import Evaluator
 from mmengine.logging import MMLogger
 
 from mmrank.datasets import GlyphRetrievalDataset
-from mmrank.evaluation import RetrievalMetric
+from mmrank.evaluation import RetrievalMetric, faiss_index
 from mmrank.functional import retrieval_metrics
 from mmrank.structures import RetrievalDataSample
 
@@ -47,6 +48,31 @@ def test_it_is_the_function_over_all_samples_in_any_order(with_map):
     assert bare(found) == pytest.approx(
         expected(queries=X, query_labels=Y, with_map=with_map))
     assert all(name.startswith('retrieval/') for name in found)
+
+
+@pytest.mark.parametrize('query', [None, torch.arange(31) % 3 == 0])
+def test_faiss_finds_the_same_figures(query):
+    assert evaluate(range(31), query, backend='faiss') == pytest.approx(
+        evaluate(range(31), query))
+
+
+@pytest.mark.parametrize('options, word', [
+    (dict(backend='annoy'), "'annoy'"),
+    (dict(backend='faiss', with_map=True), 'with_map=False')])
+def test_a_backend_that_cannot_do_it_is_refused(options, word):
+    with pytest.raises(ValueError, match=word):
+        RetrievalMetric(**options)
+
+
+def test_faiss_searches_single_precision_only():
+    with pytest.raises(ValueError, match="float64 on cpu.*'torch'"):
+        faiss_index(X.double())
+
+
+def test_without_faiss_its_backend_is_refused_with_the_remedy(monkeypatch):
+    monkeypatch.setitem(sys.modules, 'faiss', None)
+    with pytest.raises(ImportError, match='pip install faiss-cpu'):
+        faiss_index(X)
 
 
 def test_queries_are_sought_among_the_gallery_only():

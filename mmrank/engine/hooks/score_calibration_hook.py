@@ -176,7 +176,7 @@ def _detections(model: Any, dataloader: DataLoader,
     # round is an image that was counted before
     rounds = zip_longest(*all_gather_object(found))
     pieces = [piece for each in rounds for piece in each if piece is not None]
-    pieces = pieces[:len(dataloader.dataset)]
+    pieces = pieces[:len(dataloader.dataset)]  # type: ignore[arg-type]
     if not pieces:
         return np.zeros(0, np.float32), np.zeros(0, bool)
     scores, matches = zip(*pieces)

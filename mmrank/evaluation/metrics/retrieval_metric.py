@@ -10,6 +10,7 @@ from mmengine.evaluator import BaseMetric
 from mmengine.logging import MMLogger
 
 from mmrank.evaluation.embeddings import EmbeddingCollector, Embeddings
+from mmrank.evaluation.faiss_search import faiss_index
 from mmrank.evaluation.shared_errors import share_errors
 from mmrank.functional.retrieval import retrieval_metrics
 from mmrank.registry import METRICS
@@ -34,8 +35,8 @@ class RetrievalMetric(BaseMetric):
         with_map (bool): also mAP, which sorts the gallery for each query.
         chunk_size (int, optional): queries compared at once; by default
             such that a block takes 256 MiB.
-        backend (str): what searches, 'torch' or 'faiss'; see there. The
-            figures are the same.
+        backend (str): what searches: 'torch', or 'faiss' (on the CPU, in
+            float32, without mAP). The figures are the same.
         outfile (str, optional): where to save the embeddings, as a dict of
             tensors, by ``torch.save``.
         prefix (str, optional): of the names, 'retrieval' by default.
@@ -59,6 +60,9 @@ class RetrievalMetric(BaseMetric):
         if backend not in ('torch', 'faiss'):
             raise ValueError("backend must be 'torch' or 'faiss', but got "
                              f'{backend!r}')
+        if backend == 'faiss' and with_map:
+            raise ValueError("backend='faiss' does not sort the whole gallery "
+                             "for mAP: set with_map=False or backend='torch'")
         self.chunk_size = chunk_size
         self.backend = backend
         self.outfile = outfile
@@ -108,7 +112,7 @@ class RetrievalMetric(BaseMetric):
             ks=self.ks,
             chunk_size=self.chunk_size,
             with_map=self.with_map,
-            backend=self.backend)
+            index=faiss_index if self.backend == 'faiss' else None)
         skipped, number = figures.pop('num_skipped'), figures.pop(
             'num_queries')
         if skipped:
