@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 # items handled at once: their temporaries stay in the cache
-_BLOCK_CPU = 1 << 16
+_BLOCK_CPU = 1 << 17
 _BLOCK_CUDA = 1 << 22
 # cells of the look-up table: a multiple of P, of at most this many in all
 _CELLS_PER_ITEM = 64
