@@ -108,6 +108,7 @@ def public_objects():
 
 
 def test_every_public_function_and_class_has_a_docstring():
+    pytest.importorskip('mmdet')  # some modules derive from its classes
     silent = [name for name, value in public_objects()
               if not inspect.getdoc(value)]
     assert silent == []
