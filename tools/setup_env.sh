@@ -78,7 +78,7 @@ _install() {  # python stack
     local pip=("$1" -m pip --disable-pip-version-check)
     local requirements="$MMRANK_ROOT/requirements" torch mm libraries line
     # shellcheck disable=SC2207  # a requirement holds no blank
-    torch=($(_pins "$2" '^torch')) mm=($(_pins "$2" '^((onedl-)?mm|ima)'))
+    torch=($(_pins "$2" '^torch')) mm=($(_pins "$2" '^((onedl-)?mm|ima|lvis)'))
     # shellcheck disable=SC2207
     libraries=($(_pins "$2" '^(numpy|opencv)'))
     _say "1/5 build tools" && "${pip[@]}" install -q \
