@@ -239,7 +239,8 @@ def test_versions_named_by_the_check_are_the_pinned_ones():
 def shell(script: str, **variables: str) -> subprocess.CompletedProcess:
     return subprocess.run(
         ['bash', '-c', f'source tools/setup_env.sh; {script}'], cwd=ROOT,
-        env={**os.environ, **variables}, capture_output=True, text=True)
+        env={**os.environ, 'STACK': 'maintained', **variables},
+        capture_output=True, text=True)
 
 
 def test_python_that_has_the_stack_is_used_as_it_is():
