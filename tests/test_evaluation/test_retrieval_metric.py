@@ -9,6 +9,7 @@ from mmengine.logging import MMLogger
 
 from mmrank.datasets import GlyphRetrievalDataset
 from mmrank.evaluation import RetrievalMetric, faiss_index
+from mmrank.evaluation.metrics import retrieval_metric
 from mmrank.functional import retrieval_metrics
 from mmrank.structures import RetrievalDataSample
 
@@ -52,8 +53,20 @@ def test_it_is_the_function_over_all_samples_in_any_order(with_map):
 
 @pytest.mark.parametrize('query', [None, torch.arange(31) % 3 == 0])
 def test_faiss_finds_the_same_figures(query):
-    assert evaluate(range(31), query, backend='faiss') == pytest.approx(
-        evaluate(range(31), query))
+    for backend in ('faiss', 'auto'):
+        assert evaluate(range(31), query, backend=backend) == pytest.approx(
+            evaluate(range(31), query, backend='torch'))
+
+
+@pytest.mark.parametrize('values, options, expected', [
+    (X, {}, True), (X.half(), {}, True), (X.double(), {}, False),
+    (X, dict(with_map=True), False), (X, dict(backend='torch'), False)])
+def test_faiss_searches_where_it_is_installed_and_can(
+        values, options, expected, monkeypatch):
+    metric = RetrievalMetric(**options)
+    assert metric._by_faiss(values) is expected
+    monkeypatch.setattr(retrieval_metric, 'find_spec', lambda name: None)
+    assert metric._by_faiss(values) is False
 
 
 @pytest.mark.parametrize('options, word', [

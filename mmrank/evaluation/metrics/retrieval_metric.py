@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +36,9 @@ class RetrievalMetric(BaseMetric):
         with_map (bool): also mAP, which sorts the gallery for each query.
         chunk_size (int, optional): queries compared at once; by default
             such that a block takes 256 MiB.
-        backend (str): what searches: 'torch', or 'faiss' (on the CPU, in
-            float32, without mAP). The figures are the same.
+        backend (str): what searches: 'torch', 'faiss' (on the CPU, in
+            float32, without mAP), or 'auto' for faiss where it is installed
+            and can do it. The figures are the same.
         outfile (str, optional): where to save the embeddings, as a dict of
             tensors, by ``torch.save``.
         prefix (str, optional): of the names, 'retrieval' by default.
@@ -48,7 +50,7 @@ class RetrievalMetric(BaseMetric):
                  ks: Sequence[int] = (1, 2, 4, 8),
                  with_map: bool = False,
                  chunk_size: int | None = None,
-                 backend: str = 'torch',
+                 backend: str = 'auto',
                  outfile: str | None = None,
                  prefix: str | None = None) -> None:
         super().__init__(prefix=prefix)
@@ -57,9 +59,9 @@ class RetrievalMetric(BaseMetric):
             raise ValueError(f'ks must be integers >= 1, but got {ks!r}')
         self.ks = tuple(ks)
         self.with_map = with_map
-        if backend not in ('torch', 'faiss'):
-            raise ValueError("backend must be 'torch' or 'faiss', but got "
-                             f'{backend!r}')
+        if backend not in ('auto', 'torch', 'faiss'):
+            raise ValueError("backend must be 'auto', 'torch' or 'faiss', "
+                             f'but got {backend!r}')
         if backend == 'faiss' and with_map:
             raise ValueError("backend='faiss' does not sort the whole gallery "
                              "for mAP: set with_map=False or backend='torch'")
@@ -98,6 +100,13 @@ class RetrievalMetric(BaseMetric):
         """The figures of embeddings that were put together already."""
         return self._figures(results[0])
 
+    def _by_faiss(self, values: torch.Tensor) -> bool:
+        if self.backend == 'auto':
+            return (not self.with_map and values.device.type == 'cpu'
+                    and values.dtype != torch.float64
+                    and find_spec('faiss') is not None)
+        return self.backend == 'faiss'
+
     def _figures(self, found: Embeddings) -> dict[str, float]:
         if self.outfile is not None:
             Path(self.outfile).parent.mkdir(parents=True, exist_ok=True)
@@ -112,7 +121,7 @@ class RetrievalMetric(BaseMetric):
             ks=self.ks,
             chunk_size=self.chunk_size,
             with_map=self.with_map,
-            index=faiss_index if self.backend == 'faiss' else None)
+            index=faiss_index if self._by_faiss(found.values) else None)
         skipped, number = figures.pop('num_skipped'), figures.pop(
             'num_queries')
         if skipped:
