@@ -127,11 +127,12 @@ def retrieval_metrics(
     names = [f'R@{k}' for k in ks] + ['R-precision', 'MAP@R']
     names += ['mAP'] if with_map else []
     if len(kept) > 0:
-        search = _Search(queries, gallery, query_labels, gallery_labels,
-                         relevant, ks, with_map)
-        sums, left = (0, kept) if index is None else \
-            search.by_index(kept, index(gallery))
-        sums = sums + search.by_products(left, chunk_size)
+        figures = _Figures(queries, gallery, query_labels, gallery_labels,
+                           relevant, ks, with_map)
+        sums, left = figures.nothing(), kept
+        if index is not None:
+            sums, left = figures.by_index(kept, index(gallery))
+        sums += figures.by_products(left, chunk_size)
         values = (sums / len(kept)).tolist()
     else:
         values = [math.nan] * len(names)
@@ -324,7 +325,7 @@ class _Relevant:
             len(row), device=rows.device)]
 
 
-class _Search:
+class _Figures:
     """Sums over queries of every figure, in order, by either search.
 
     The R@K, R-precision, MAP@R and, ``with_map``, mAP.
@@ -349,7 +350,7 @@ class _Search:
         depth = total if self.with_map else self.most
         size = chunk_size or _chunk_size(total, depth,
                                          self.gallery.element_size())
-        sums = self._nothing()
+        sums = self.nothing()
         for rows in _blocks(queries, size):
             sums += self._sums(rows, *self._multiply(rows, depth))
         return sums
@@ -360,7 +361,7 @@ class _Search:
         total, depth = self.gallery.shape[0], max(self.most, self.deepest)
         # the query itself, and one more to see whether ties go on
         searched = min(total, depth + 2)
-        sums = self._nothing()
+        sums = self.nothing()
         unsure = [queries[:0]]
         for rows in _blocks(queries, 4096):
             values, nearest = search(self.queries[rows], searched)
@@ -391,7 +392,8 @@ class _Search:
             hits[:, -1] = False  # the query itself, at minus infinity
         return _first_rank(similarity, hits, row, item, self.deepest), hits
 
-    def _nothing(self) -> Tensor:
+    def nothing(self) -> Tensor:
+        """The sums over no queries."""
         return torch.zeros(len(self.ks) + 2 + self.with_map,
                            dtype=torch.float64)
 
