@@ -96,13 +96,13 @@ def test_reproduction_is_resumed_cell_by_cell(data, tmp_path, monkeypatch,
     def rows():
         return read_rows(out.with_suffix('.csv'))
 
-    module = call('benchmarks/reproduce_descriptors.py', monkeypatch,
+    module = call('reproduce/descriptors.py', monkeypatch,
                   *arguments)
     first = rows()
     assert [(r['lambda'], r['loss'], r['seed']) for r in first] == \
         [('0.0', 'SIFT', '0'), ('0.0', 'AHT', '0')]
     assert all(row[key] for row in first for key in module.COLUMNS)
-    call('benchmarks/reproduce_descriptors.py', monkeypatch, *arguments)
+    call('reproduce/descriptors.py', monkeypatch, *arguments)
     assert rows()[:2] == first and len(rows()) == 4
     assert out.with_suffix('.svg').is_file()
     assert 'Mann-Whitney' in out.with_suffix('.md').read_text()
@@ -111,7 +111,7 @@ def test_reproduction_is_resumed_cell_by_cell(data, tmp_path, monkeypatch,
 
 
 def test_mann_whitney_needs_and_uses_both_sides():
-    module = load_tool('benchmarks/reproduce_descriptors.py')
+    module = load_tool('reproduce/descriptors.py')
     done = {(value, 'AHT', seed): {name: str(value - seed / 10)
                                    for name in module.SCORES}
             for value in (0., 10.) for seed in range(5)}
@@ -122,7 +122,7 @@ def test_mann_whitney_needs_and_uses_both_sides():
 
 
 def test_informativeness_is_the_exact_norm_of_each_samples_gradient():
-    module = load_tool('benchmarks/informativeness.py')
+    module = load_tool('reproduce/informativeness.py')
     net = module.build(2, 'euclidean', 0).eval().backbone
     triplets = torch.randn(5, 3, 1, 32, 32)
     got = module.gradient_norms(net, triplets, 'euclidean', chunk_size=2)
@@ -137,7 +137,7 @@ def test_informativeness_is_the_exact_norm_of_each_samples_gradient():
 def test_informativeness_writes_correlations_and_the_plot(
         data, tmp_path, monkeypatch):
     out = tmp_path / 'info'
-    call('benchmarks/informativeness.py', monkeypatch, data, '--out', out,
+    call('reproduce/informativeness.py', monkeypatch, data, '--out', out,
          '--classes', 4, '--steps', 2, '--moments', 2, '--batch', 4,
          '--width', 2)
     rows = read_rows(out.with_suffix('.csv'))

@@ -30,10 +30,10 @@ from pathlib import Path
 os.environ['OMP_NUM_THREADS'] = '1'
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
-sys.path.append(str(Path(__file__).parent))  # reproduction.py
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # measuring
 
 import torch  # noqa: E402
-from reproduction import commit, processor  # noqa: E402
+from measuring.grid import commit, processor  # noqa: E402
 
 from mmrank.functional import (  # noqa: E402
     blackbox_ap_loss,

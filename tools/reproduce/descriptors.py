@@ -1,6 +1,6 @@
 """AdaSample's Tables 2 and 3 in small, on PhotoPatches.
 
-    python tools/benchmarks/reproduce_descriptors.py data/photo_patches
+    python tools/reproduce/descriptors.py data/photo_patches
 
 Table 2: lambda in {0, 1, 2, 5, 10, 20, inf}, angular (AHT) and Euclidean (HT)
 hinge triplets, one seed. Table 3: HardNet (lambda 0) against AdaSample
@@ -19,9 +19,9 @@ import torch
 
 if __package__ is None:  # a checkout, not installed
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-sys.path.append(str(Path(__file__).parent))  # reproduction.py
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # measuring
 
-import reproduction
+from measuring import grid
 
 from mmrank.datasets import HPatchesDataset, PhotoTourDataset
 from mmrank.datasets.photo_patches import write_photo_patches
@@ -132,7 +132,7 @@ def run(value: float, loss: str, seed: int, args: argparse.Namespace,
 def read(path: Path, args: argparse.Namespace) -> dict:
     """Cell to row, of the same settings."""
     return {(float(row['lambda']), row['loss'], int(row['seed'])): row
-            for row in reproduction.read(path)
+            for row in grid.read(path)
             if all(row[k] == str(getattr(args, k)) for k in SETTINGS)}
 
 
@@ -161,7 +161,7 @@ def _compare(done: dict, name: str) -> str:
         return f'| {name} | - | - | {len(sides[0])} | - |'
     better = 'less' if name == 'FPR95' else 'greater'
     p = mannwhitneyu(sides[1], sides[0], alternative=better).pvalue
-    text = [reproduction.spread(side, factor=1.) for side in sides]
+    text = [grid.spread(side, factor=1.) for side in sides]
     return (f'| {name} | {text[0]} | {text[1]} | {len(sides[0])}, '
             f'{len(sides[1])} | {p:.3f} |')
 
@@ -209,11 +209,11 @@ def main() -> None:
             if cell not in read(table, args)][:args.max_cells]
     for value, loss, seed in left:
         scores = run(value, loss, seed, args, args.data)
-        reproduction.append(table, {
+        grid.append(table, {
             'lambda': value, 'loss': loss, 'seed': seed, **scores,
             **{k: getattr(args, k) for k in SETTINGS},
-            **reproduction.circumstances(' '.join(
-                ['python tools/benchmarks/reproduce_descriptors.py',
+            **grid.circumstances(' '.join(
+                ['python tools/reproduce/descriptors.py',
                  *sys.argv[1:]]))}, COLUMNS)
         print(value, loss, seed, scores, flush=True)
     done = read(table, args)

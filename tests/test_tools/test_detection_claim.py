@@ -13,7 +13,7 @@ from .loading import load_tool
 
 @pytest.fixture
 def script():
-    return load_tool('benchmarks/reproduce_detection.py')
+    return load_tool('reproduce/detection.py')
 
 
 def rows(script, gain=0.1):

@@ -5,8 +5,8 @@ first the settings of each method on a validation split of the training
 classes, then five seeds with the best of them on the test classes. A run
 goes on where the file ends, so it can be interrupted between any two cells.
 
-    python tools/benchmarks/reproduce_retrieval.py
-    python tools/benchmarks/reproduce_retrieval.py --report
+    python tools/reproduce/retrieval.py
+    python tools/reproduce/retrieval.py --report
 
 The report fills the tables in the READMEs of the configs and draws the plot.
 """
@@ -25,13 +25,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 if importlib.util.find_spec('mmrank') is None:
     sys.path.insert(0, str(ROOT))
-sys.path.append(str(Path(__file__).parent))  # reproduction.py
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # measuring
 
 import numpy as np  # noqa: E402
-import reproduction  # noqa: E402
 import torch  # noqa: E402
-from mmengine.dataset import InfiniteSampler  # noqa: E402
-from reproduction import (  # noqa: E402
+from measuring import grid  # noqa: E402
+from measuring.grid import (  # noqa: E402
     by_method,
     circumstances,
     fill_readmes,
@@ -39,6 +38,7 @@ from reproduction import (  # noqa: E402
     spread,
     turn,
 )
+from mmengine.dataset import InfiniteSampler  # noqa: E402
 
 from mmrank.datasets import (  # noqa: E402
     ClassBalancedBatchSampler,
@@ -57,10 +57,10 @@ LAMBDAS = (0.2, 4.)
 COLUMNS = ('stage', 'method', 'lr', 'proxy_lr', 'lambda_val', 'seed', 'R@1',
            'MAP@R', 'seconds', 'steps', 'commit', 'hardware', 'torch', 'date',
            'command')
-read = functools.partial(reproduction.read, numbers=(
+read = functools.partial(grid.read, numbers=(
     'lr', 'proxy_lr', 'lambda_val', 'R@1', 'MAP@R', 'seconds'))
-append = functools.partial(reproduction.append, columns=COLUMNS)
-README_TABLE = ('<!-- glyph table: by reproduce_retrieval.py --report -->',
+append = functools.partial(grid.append, columns=COLUMNS)
+README_TABLE = ('<!-- glyph table: by reproduce/retrieval.py --report -->',
                 '<!-- end of glyph table -->')
 
 
@@ -196,7 +196,7 @@ def key(row: dict) -> tuple:
 def run(path: Path, most: int | None, lock: str | None) -> None:
     """Do what is missing, at most ``most`` cells."""
     splits = {split: load(split) for split in ('fit', 'val', 'train', 'test')}
-    facts = circumstances('python tools/benchmarks/reproduce_retrieval.py')
+    facts = circumstances('python tools/reproduce/retrieval.py')
     done = 0
     while most is None or done < most:
         rows = read(path)
@@ -251,7 +251,7 @@ def report(path: Path) -> None:
     text = table(rows)
     print(text)
     fill_readmes(ROOT / 'configs', README_TABLE, text)
-    reproduction.plot(
+    grid.plot(
         by_method(rows, METHODS, 'MAP@R'),
         'MAP@R on the test classes of GlyphRetrieval, %',
         path.with_suffix('.svg'))

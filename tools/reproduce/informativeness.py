@@ -1,6 +1,6 @@
 """Figure 3 on PhotoPatches: is the matching distance the informativeness?
 
-    python tools/benchmarks/informativeness.py data/photo_patches
+    python tools/reproduce/informativeness.py data/photo_patches
 
 For classes of patches with a random anchor, the informativeness of a positive
 is the norm of its loss's gradient by all parameters, exact and per sample
@@ -23,9 +23,9 @@ from torch.func import functional_call, grad, vmap
 
 if __package__ is None:  # a checkout, not installed
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-sys.path.append(str(Path(__file__).parent))  # reproduction.py
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # measuring
 
-import reproduction
+from measuring import grid
 
 from mmrank.datasets import PhotoTourDataset
 from mmrank.datasets.photo_patches import write_photo_patches
@@ -168,8 +168,8 @@ def main() -> None:
         for i in held])
     model = build(args.width, args.distance, args.seed)
     rows, last = [], None
-    facts = reproduction.circumstances(' '.join(
-        ['python tools/benchmarks/informativeness.py', *sys.argv[1:]]))
+    facts = grid.circumstances(' '.join(
+        ['python tools/reproduce/informativeness.py', *sys.argv[1:]]))
     marks = np.linspace(0, args.steps, args.moments).astype(int)
     for before, step in zip([0, *marks[:-1]], marks):
         train(model, dataset, int(step - before), args.batch, generator)

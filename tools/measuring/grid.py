@@ -1,8 +1,4 @@
-"""What the reproductions beside this file share.
-
-Every training of a comparison is a cell, one line of a CSV file. Scripts that
-are not run as such put this folder on ``sys.path`` to find the module.
-"""
+"""A comparison as a grid: every training of it is one line of a CSV file."""
 
 from __future__ import annotations
 

@@ -11,10 +11,10 @@ the ablations of the paper's Table 8 (lambda a fifth and five times of what was
 chosen, no margin), and the memory tau 0, 3 and 7. A run goes on where the file
 ends, so it can be interrupted between cells.
 
-    python tools/benchmarks/reproduce_detection.py
-    python tools/benchmarks/reproduce_detection.py --list
-    python tools/benchmarks/reproduce_detection.py --cell test/ce/seed0
-    python tools/benchmarks/reproduce_detection.py --report
+    python tools/reproduce/detection.py
+    python tools/reproduce/detection.py --list
+    python tools/reproduce/detection.py --cell test/ce/seed0
+    python tools/reproduce/detection.py --report
 
 The report fills the table in configs/rambo/README.md and draws the plot.
 """
@@ -39,12 +39,12 @@ os.environ.setdefault('OMP_NUM_THREADS', '1')
 ROOT = Path(__file__).resolve().parents[2]
 if importlib.util.find_spec('mmrank') is None:
     sys.path.insert(0, str(ROOT))
-sys.path.append(str(Path(__file__).parent))  # reproduction.py
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # measuring
 
 import numpy as np  # noqa: E402
-import reproduction  # noqa: E402
 import torch  # noqa: E402
-from reproduction import (  # noqa: E402
+from measuring import grid  # noqa: E402
+from measuring.grid import (  # noqa: E402
     by_method,
     circumstances,
     fill_readmes,
@@ -70,10 +70,10 @@ RAMBO_WEIGHT = 10.
 COLUMNS = ('cell', 'stage', 'method', 'lr', 'loss_weight', 'lambda_val',
            'seed', 'AP50', 'loss', 'seconds', 'steps', 'commit', 'hardware',
            'torch', 'date', 'command')
-read = functools.partial(reproduction.read, numbers=(
+read = functools.partial(grid.read, numbers=(
     'lr', 'loss_weight', 'lambda_val', 'AP50', 'loss', 'seconds'))
-append = functools.partial(reproduction.append, columns=COLUMNS)
-README_TABLE = ('<!-- digits table: by reproduce_detection.py --report -->',
+append = functools.partial(grid.append, columns=COLUMNS)
+README_TABLE = ('<!-- digits table: by reproduce/detection.py --report -->',
                 '<!-- end of digits table -->')
 # method -> its name in the table, the factor of lambda, other changes; the
 # factor None stands for cross-entropy
@@ -269,7 +269,7 @@ def run_cell(name: str, path: Path, data: Path, trunk: Path,
         found = train_and_test(cell, setting, data, trunk)
         seconds = time.time() - start
     append(path, {
-        **circumstances('python tools/benchmarks/reproduce_detection.py'),
+        **circumstances('python tools/reproduce/detection.py'),
         'cell': name, 'stage': cell.stage,
         'method': cell.method, 'seed': cell.seed,
         **{key: f'{value:g}' for key, value in setting._asdict().items()},
@@ -330,7 +330,7 @@ def report(path: Path) -> None:
     text = table(rows)
     print(text)
     fill_readmes(ROOT / 'configs', README_TABLE, text)
-    reproduction.plot(
+    grid.plot(
         {METHODS[method][0]: values for method, values in found.items()},
         'AP50 on the test split of DigitsOnPhotos, %',
         path.with_suffix('.svg'),
@@ -350,11 +350,11 @@ def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     parser.add_argument('--csv', type=Path, default=ROOT / 'docs' /
-                        'benchmarks' / 'reproduce_detection.csv')
+                        'benchmarks' / 'detection.csv')
     parser.add_argument('--data', type=Path,
                         default=ROOT / 'data' / 'digits_on_photos')
     parser.add_argument('--trunk', type=Path, default=ROOT / 'work_dirs' /
-                        'reproduce_detection' / f'trunk_{TRUNK_STEPS}.pth',
+                        'detection' / f'trunk_{TRUNK_STEPS}.pth',
                         help='the pretrained weights; made if missing')
     parser.add_argument('--cell', metavar='NAME', help='do this cell only')
     parser.add_argument('--max-cells', type=int)

@@ -8,7 +8,7 @@ from .loading import load_tool
 
 @pytest.fixture
 def tool(monkeypatch):
-    module = load_tool('benchmarks/reproduce_retrieval.py')
+    module = load_tool('reproduce/retrieval.py')
     names = ('Triplet', 'Proxy-Anchor', 'RaMBO log', 'RaMBO log, neither')
     monkeypatch.setattr(module, 'METHODS',
                         {name: module.METHODS[name] for name in names})

@@ -1,0 +1,1 @@
+"""What the scripts in ``benchmarks/`` and ``reproduce/`` share."""
