@@ -161,6 +161,10 @@ def nearest_neighbours(queries: Tensor,
         tuple[Tensor, Tensor]: cosine similarities and int64 indices, both of
         shape (Q, k), most similar first.
 
+    Raises:
+        ValueError: on ``k`` or ``chunk_size`` below 1, on two widths, or on
+            an embedding that is not finite, which would come first.
+
     >>> import torch
     >>> x = torch.tensor([[1., 0.], [0., 1.], [1., .1]])
     >>> nearest_neighbours(x, k=1)[1].flatten().tolist()
@@ -173,6 +177,9 @@ def nearest_neighbours(queries: Tensor,
         raise ValueError(f'queries are {queries.shape[1]} wide but the '
                          f'gallery {gallery.shape[1]}')
     itself = gallery is None
+    _check_finite(queries, 'queries')
+    if gallery is not None:
+        _check_finite(gallery, 'gallery')
     queries = _normalised(queries)
     gallery = queries if gallery is None else \
         _normalised(gallery).to(queries)
@@ -486,6 +493,10 @@ def _check(embeddings: Tensor, labels: Tensor, name: str) -> None:
     if not embeddings.is_floating_point() or labels.is_floating_point():
         raise ValueError(f'{name} need floating embeddings and integer '
                          f'labels, not {embeddings.dtype}, {labels.dtype}')
+    _check_finite(embeddings, name)
+
+
+def _check_finite(embeddings: Tensor, name: str) -> None:
     for block in _blocks(embeddings, 8192):
         if not block.isfinite().all():
             raise ValueError(f'{name} hold an embedding that is not finite; '

@@ -107,7 +107,8 @@ class HPatchesMetric(BaseMetric):
     Raises:
         ValueError: for an unknown task or convention; in ``evaluate``, on
             every process, for missing strips or a task file that names
-            unknown patches.
+            unknown patches or lists nothing, or descriptors that are not
+            finite.
         FileNotFoundError: on every process, for a missing task file.
     """
 
@@ -212,6 +213,9 @@ class HPatchesMetric(BaseMetric):
             return list(_read_csv(path, 2))
 
         queries, distractors = rows('queries'), rows('distractors')
+        if not queries:
+            raise ValueError(f'{folder}: retr_queries_split-{split}.csv '
+                             'lists no query')
         pool = table.rows([(s, 'ref', int(i)) for s, i in distractors])
         owner = np.array([s for s, _ in distractors])
         sums = dict.fromkeys(STRENGTHS, 0.)
@@ -276,6 +280,12 @@ class _Descriptors:
             self.places[key] = (start, len(rows))
             start += len(rows)
         self.matrix = torch.from_numpy(np.concatenate(list(found.values())))
+        broken = [key for key, rows in found.items()
+                  if not np.isfinite(rows).all()]
+        if broken:
+            raise ValueError(
+                f'descriptors of strips {broken[:3]} ({len(broken)} in all) '
+                'are not finite; look for a diverged training')
 
     def strip(self, sequence: str, strip: str) -> Tensor:
         start, length = self.places[sequence, strip]
@@ -297,6 +307,8 @@ class _Descriptors:
     def pair_distances(self, path: Path) -> dict[str, np.ndarray]:
         """Distances of a file's pairs, for each strength."""
         pairs = list(_read_csv(path, 6))
+        if not pairs:
+            raise ValueError(f'{path} lists no pair')
         distances = {}
         for key in STRENGTHS:
             ends = [

@@ -30,6 +30,10 @@ class RetrievalMetric(BaseMetric):
     and the figures are broadcast. The search runs on the device of the
     embeddings.
 
+    A query whose class has no other image has nothing to find: it is left
+    out, and ``num_queries`` says how many count. Where none is left there is
+    no figure, and no best checkpoint to choose by it: that is an error.
+
     Args:
         ks (Sequence[int]): the K of R@K. Published: 1, 2, 4, 8 for CUB and
             Cars; 1, 10, 100, 1000 for SOP; 1, 10, 20, 30, 40, 50 for In-Shop.
@@ -84,7 +88,8 @@ class RetrievalMetric(BaseMetric):
                 are recognised by their sample index.
 
         Raises:
-            ValueError: on every process, if the embeddings are not finite.
+            ValueError: on every process, if the embeddings are not finite,
+                or if no query has an image of its class to find.
             OSError, RuntimeError: on every process, if ``outfile`` cannot be
                 written.
         """
@@ -113,6 +118,11 @@ class RetrievalMetric(BaseMetric):
             torch.save({name: value.cpu()
                         for name, value in vars(found).items()}, self.outfile)
         query = found.is_query
+        if not query.any():
+            raise ValueError(
+                f'RetrievalMetric: none of {len(query)} images is a query; '
+                'look at the data set of the evaluation, and at is_query in '
+                'its list')
         args = [found.values[query], found.labels[query]]
         if not query.all():
             args += [found.values[~query], found.labels[~query]]
@@ -122,8 +132,13 @@ class RetrievalMetric(BaseMetric):
             chunk_size=self.chunk_size,
             with_map=self.with_map,
             index=faiss_index if self._by_faiss(found.values) else None)
-        skipped, number = figures.pop('num_skipped'), figures.pop(
-            'num_queries')
+        skipped, number = figures.pop('num_skipped'), figures['num_queries']
+        if not number:
+            raise ValueError(
+                f'RetrievalMetric: no query has a match: of {skipped} queries '
+                'none has another image of its class to be found among '
+                f'{len(found.labels.unique())} classes of {len(query)} '
+                'images. Evaluate on classes of two images and more')
         if skipped:
             MMLogger.get_current_instance().info(
                 f'RetrievalMetric: {skipped} of {skipped + number} queries '
