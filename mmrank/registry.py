@@ -26,17 +26,37 @@ from mmengine.registry import OPTIM_WRAPPERS as MMENGINE_OPTIM_WRAPPERS
 from mmengine.registry import TRANSFORMS as MMENGINE_TRANSFORMS
 from mmengine.registry import VISUALIZERS as MMENGINE_VISUALIZERS
 
+# Heads that derive from mmdet's, and where they stand: imported only when one
+# is asked for, so metric learning needs no mmdet, nor the seconds of its
+# import. A new head gets its line here.
+_BBOX = 'mmrank.models.heads.detection.bbox'
+_DENSE = 'mmrank.models.heads.detection.dense'
+_QUERY = 'mmrank.models.heads.detection.query'
+DETECTION_HEADS = {
+    'RankBBoxHead': _BBOX,
+    'RankConvFCBBoxHead': _BBOX,
+    'RankDoubleConvFCBBoxHead': _BBOX,
+    'RankShared2FCBBoxHead': _BBOX,
+    'RankShared4Conv1FCBBoxHead': _BBOX,
+    'RankATSSHead': _DENSE,
+    'RankFCOSHead': _DENSE,
+    'RankRPNHead': _DENSE,
+    'RankRetinaHead': _DENSE,
+    'RankConditionalDETRHead': _QUERY,
+    'RankDABDETRHead': _QUERY,
+    'RankDETRHead': _QUERY,
+    'RankDINOHead': _QUERY,
+    'RankDeformableDETRHead': _QUERY,
+}
+
 
 class ModelRegistry(Registry):
-    """Imports the heads derived from mmdet's only when one is asked for.
-
-    Metric learning then needs no mmdet, nor the seconds of its import.
-    """
+    """Imports the heads of :data:`DETECTION_HEADS` when one is asked for."""
 
     def get(self, key: str) -> type | None:
-        if key.rpartition('.')[2].startswith('Rank'):
-            for kind in ('bbox', 'dense', 'query'):
-                import_module(f'mmrank.models.heads.ranking_{kind}_heads')
+        scope, _, name = key.rpartition('.')
+        if scope in ('', 'mmrank') and name in DETECTION_HEADS:
+            import_module(DETECTION_HEADS[name])
         return super().get(key)
 
 

@@ -180,3 +180,35 @@ def test_type_of_a_config_without_custom_imports_is_built():
     cfg = Config.fromstring(
         "model = dict(type='mmrank.HingeTripletLoss')", '.py')
     assert registry.MODELS.build(cfg.model) is not None
+
+
+RANKED_LIST = """
+import sys
+sys.modules.update(mmcv=None, mmdet=None)
+from torch import nn
+from mmrank.registry import MODELS
+
+@MODELS.register_module()
+class RankedListLoss(nn.Module):
+    pass
+
+assert type(MODELS.build(dict(type='RankedListLoss'))) is RankedListLoss
+assert type(MODELS.build(dict(type='mmrank.RankedListLoss'))) is RankedListLoss
+"""
+
+
+def test_a_loss_whose_name_begins_like_our_heads_needs_no_mmdet():
+    done = subprocess.run([sys.executable, '-c', RANKED_LIST],
+                          capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_table_of_detection_heads_names_every_head_where_it_stands():
+    pytest.importorskip('mmdet')
+    package = 'mmrank.models.heads.detection'
+    for kind in ('bbox', 'dense', 'query'):
+        importlib.import_module(f'{package}.{kind}')
+    stand = {name: head.__module__
+             for name, head in registry.MODELS.module_dict.items()
+             if head.__module__.startswith(f'{package}.')}
+    assert stand == registry.DETECTION_HEADS

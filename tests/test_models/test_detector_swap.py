@@ -214,7 +214,7 @@ def test_box_heads_may_be_class_agnostic(agnostic):
 
 def test_ap_within_each_level_is_not_ap():
     from mmrank.models import RaMBOLoss
-    from mmrank.models.heads.ranking_dense_heads import LevelJoiner
+    from mmrank.models.heads.detection.dense import LevelJoiner
     loss = RaMBOLoss(margin=0., memory_batches=0)
     levels = [(torch.tensor([[.3], [.2]]), torch.tensor([0, 1])),
               (torch.tensor([[.9]]), torch.tensor([1]))]

@@ -10,14 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from mmrank.functional.ranking import blackbox_map_terms
-from mmrank.models.heads.head_rules import watch_heads
 from mmrank.registry import MODELS
 from mmrank.state import BatchMemory, Collectives
 
 from .global_batch import EMPTY_BATCHES, check_distributed
 from .score_calibration import ScoreCalibration
-
-watch_heads()
 
 
 @MODELS.register_module()

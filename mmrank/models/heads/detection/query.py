@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from mmrank.registry import MODELS
 
-from .ranking_dense_heads import replaced_loss
+from .replaced_loss import replaced_loss
 
 
 class LayerwiseRankingMixin:

@@ -20,10 +20,10 @@ from torch.nn.modules.module import register_module_module_registration_hook
 _PER_LEVEL = ('calls its loss once a pyramid level, and AP within each level '
               'is not AP; use mmrank.RankRetinaHead, mmrank.RankATSSHead, '
               'mmrank.RankRPNHead, or derive from the head together with '
-              'OneRankingMixin of mmrank.models.heads.ranking_dense_heads')
+              'OneRankingMixin of mmrank.models.heads.detection.dense')
 _UNKNOWN = ('is not known to give its loss all levels in one call; derive '
             'from it together with OneRankingMixin of '
-            'mmrank.models.heads.ranking_dense_heads if it calls its loss '
+            'mmrank.models.heads.detection.dense if it calls its loss '
             'once a level')
 _SHARED = ('lets all decoder layers share one loss, hence one memory; use '
            'mmrank.RankDETRHead, mmrank.RankDeformableDETRHead, '

@@ -9,8 +9,6 @@ the AP loss is 0.5, and within each level it is 0. Requires mmdet.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -20,19 +18,7 @@ from torch import Tensor, nn
 
 from mmrank.registry import MODELS
 
-
-@contextmanager
-def replaced_loss(head: nn.Module, loss: nn.Module) -> Iterator[None]:
-    """Within the block ``head.loss_cls`` is ``loss``.
-
-    The module table is written directly: nothing is registered anew.
-    """
-    usual = head._modules['loss_cls']
-    head._modules['loss_cls'] = loss
-    try:
-        yield
-    finally:
-        head._modules['loss_cls'] = usual
+from .replaced_loss import replaced_loss
 
 
 class LevelJoiner(nn.Module):
