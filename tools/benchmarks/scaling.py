@@ -38,7 +38,7 @@ HEADER = ('loss', 'sizes per process', 'W', 'received MB', 'Mflop',
           'seconds')
 # where the losses look the other processes up
 SEAMS = ('mmrank.models.losses.rambo_loss.Collectives',
-         'mmrank.models.losses.rambo_recall_loss.Collectives',
+         'mmrank.models.losses.embedding_loss.Collectives',
          'mmrank.models.losses.global_batch.Collectives',
          'mmrank.models.losses.proxy_isa_loss.Collectives',
          'mmrank.models.losses.hinge_triplet_loss.Collectives')

@@ -1,3 +1,4 @@
+from .embedding_loss import EmbeddingContext, EmbeddingLoss
 from .hinge_triplet_loss import HingeTripletLoss
 from .pml_loss import PytorchMetricLearningLoss
 from .proxy_anchor_loss import ProxyAnchorLoss
@@ -6,6 +7,8 @@ from .rambo_loss import RaMBOLoss
 from .rambo_recall_loss import RaMBORecallLoss
 
 __all__ = [
+    'EmbeddingContext',
+    'EmbeddingLoss',
     'HingeTripletLoss',
     'ProxyAnchorLoss',
     'ProxyISALoss',

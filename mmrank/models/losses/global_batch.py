@@ -15,6 +15,8 @@ def join_batch(embeddings: Tensor, labels: Tensor,
                distributed: str) -> tuple[Tensor, Tensor]:
     """The embeddings and labels that a loss is computed on.
 
+    For a loss that is no :class:`EmbeddingLoss`, which joins by itself.
+
     Args:
         embeddings (Tensor): shape (B, D), this process's.
         labels (Tensor): shape (B,), this process's.
@@ -30,9 +32,16 @@ def join_batch(embeddings: Tensor, labels: Tensor,
     """
     if distributed == 'local':
         return embeddings, labels
-    comm = Collectives()
-    return (comm.gather_with_gradient(embeddings),
-            torch.cat(comm.gather(labels)))
+    return gather_batch(embeddings, labels, Collectives())[:2]
+
+
+def gather_batch(embeddings: Tensor, labels: Tensor,
+                 comm: Collectives) -> tuple[Tensor, Tensor, int]:
+    """Embeddings (with gradient) and labels of all processes, and where this
+    one's begin."""
+    pieces = comm.gather(labels)
+    return (comm.gather_with_gradient(embeddings), torch.cat(pieces),
+            sum(map(len, pieces[:comm.index])))
 
 
 def check_distributed(distributed: str) -> str:
@@ -41,11 +50,3 @@ def check_distributed(distributed: str) -> str:
         raise ValueError("distributed must be 'global' or 'local', but got "
                          f'{distributed!r}')
     return distributed
-
-
-def check_proxies(proxies: Tensor | None, loss: str) -> Tensor:
-    """The proxies; ValueError where the head has none."""
-    if proxies is None:
-        raise ValueError(f'{loss} needs proxies, a tensor of shape (C, D); '
-                         'MetricLearningHead makes them from num_classes')
-    return proxies

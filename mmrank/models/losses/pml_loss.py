@@ -4,12 +4,11 @@ import difflib
 import inspect
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mmrank.registry import MODELS
 
-from .global_batch import check_distributed, join_batch
+from .embedding_loss import EmbeddingContext, EmbeddingLoss
 
 # of the library's losses module, what is no loss of (embeddings, labels)
 _NO_LABELS = {
@@ -27,7 +26,7 @@ _PARTS = {
 
 
 @MODELS.register_module()
-class PytorchMetricLearningLoss(nn.Module):
+class PytorchMetricLearningLoss(EmbeddingLoss):
     """Any loss of pytorch-metric-learning, by its name.
 
     The loss is a submodule, so its parameters (proxies, class weights) are in
@@ -63,6 +62,9 @@ class PytorchMetricLearningLoss(nn.Module):
         0.0
     """
 
+    # of its losses with proxies the value is never exactly 0
+    needs_pairs = True
+
     def __init__(self,
                  loss: str,
                  miner: str | dict | None = None,
@@ -71,7 +73,7 @@ class PytorchMetricLearningLoss(nn.Module):
                  loss_weight: float = 1.0,
                  distributed: str = 'global',
                  **kwargs: Any) -> None:
-        super().__init__()
+        super().__init__(loss_weight, distributed)
         kwargs = {
             name: _build(value, _PARTS[name])
             if name in _PARTS and isinstance(value, dict) else value
@@ -89,38 +91,18 @@ class PytorchMetricLearningLoss(nn.Module):
             self.miner = _build(
                 miner if isinstance(miner, dict) else dict(type=miner),
                 'miners')
-        self.loss_weight = loss_weight
-        self.distributed = check_distributed(distributed)
 
-    def forward(self,
-                embeddings: Tensor,
-                labels: Tensor,
-                proxies: Tensor | None = None) -> Tensor:
-        """The loss.
-
-        Args:
-            embeddings (Tensor): shape (B, D), floating point.
-            labels (Tensor): shape (B,), integers.
-            proxies (Tensor, optional): ignored; the library's losses have
-                their own.
-
-        Returns:
-            Tensor: a scalar, float32 or wider; 0 for an empty batch.
-        """
-        embeddings, labels = join_batch(embeddings, labels, self.distributed)
-        embeddings = embeddings.to(
-            torch.promote_types(embeddings.dtype, torch.float32))
+    def batch_loss(self, embeddings: Tensor, labels: Tensor,
+                   context: EmbeddingContext) -> Tensor:
         # attached to everything, or DDP would wait for a gradient in a batch
         # from which the loss or its miner selects nothing
         attached = 0 * embeddings.sum() + sum(
             0 * parameter.sum() for parameter in self.parameters())
         if len(labels) == 0:
             return attached
-        with torch.autocast(embeddings.device.type, enabled=False):
-            tuples = None if self.miner is None else self.miner(
-                embeddings.detach(), labels)
-            value = self.loss(embeddings, labels, tuples)
-        return self.loss_weight * value + attached
+        tuples = None if self.miner is None else self.miner(
+            embeddings.detach(), labels)
+        return self.loss(embeddings, labels, tuples) + attached
 
 
 def _build(cfg: dict, module: str) -> Any:

@@ -1,15 +1,15 @@
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from mmrank.functional.proxies import proxy_anchor_loss
 from mmrank.registry import MODELS
 
-from .global_batch import check_distributed, check_proxies, join_batch
+from .embedding_loss import EmbeddingContext, EmbeddingLoss
 
 
 @MODELS.register_module()
-class ProxyAnchorLoss(nn.Module):
+class ProxyAnchorLoss(EmbeddingLoss):
     """:func:`mmrank.functional.proxy_anchor_loss` of the global batch.
 
     The proxies are a parameter of the head and come with each call.
@@ -37,34 +37,18 @@ class ProxyAnchorLoss(nn.Module):
                  alpha: float = 32.0,
                  loss_weight: float = 1.0,
                  distributed: str = 'global') -> None:
-        super().__init__()
+        super().__init__(loss_weight, distributed)
         if alpha <= 0:
             raise ValueError(f'alpha must be > 0, but got {alpha!r}')
         self.margin = margin
         self.alpha = alpha
-        self.loss_weight = loss_weight
-        self.distributed = check_distributed(distributed)
 
-    def forward(self,
-                embeddings: Tensor,
-                labels: Tensor,
-                proxies: Tensor | None = None) -> Tensor:
-        """The loss.
-
-        Args:
-            embeddings (Tensor): shape (B, D), floating point.
-            labels (Tensor): shape (B,), integers in [0, C).
-            proxies (Tensor): shape (C, D), floating point.
-
-        Returns:
-            Tensor: a scalar, float32 or wider; 0 for an empty batch.
-        """
-        proxies = check_proxies(proxies, 'ProxyAnchorLoss')
-        embeddings, labels = join_batch(embeddings, labels, self.distributed)
-        return self.loss_weight * proxy_anchor_loss(
-            embeddings, labels, proxies, margin=self.margin, alpha=self.alpha)
+    def batch_loss(self, embeddings: Tensor, labels: Tensor,
+                   context: EmbeddingContext) -> Tensor:
+        return proxy_anchor_loss(
+            embeddings, labels, context.proxies, margin=self.margin,
+            alpha=self.alpha)
 
     def extra_repr(self) -> str:
         return (f'margin={self.margin}, alpha={self.alpha}, '
-                f'loss_weight={self.loss_weight}, '
-                f'distributed={self.distributed!r}')
+                f'{super().extra_repr()}')

@@ -5,7 +5,7 @@ import warnings
 import torch
 import torch.nn.functional as F
 from mmengine.logging import MessageHub
-from torch import Tensor, nn
+from torch import Tensor
 
 from mmrank.functional.proxies import (
     cosine_similarities,
@@ -16,11 +16,12 @@ from mmrank.functional.proxies import (
 from mmrank.registry import MODELS
 from mmrank.state import Collectives, EmbeddingQueue
 
-from .global_batch import check_distributed, check_proxies, join_batch
+from .embedding_loss import EmbeddingContext, EmbeddingLoss
+from .global_batch import join_batch
 
 
 @MODELS.register_module()
-class ProxyISALoss(nn.Module):
+class ProxyISALoss(EmbeddingLoss):
     """Proxy-ISA: Proxy-Anchor with learnt weights for informative samples.
 
     One step: weights from the state as it stands
@@ -107,7 +108,7 @@ class ProxyISALoss(nn.Module):
             by_epoch: bool = True,
             loss_weight: float = 1.0,
             distributed: str = 'global') -> None:
-        super().__init__()
+        super().__init__(loss_weight, distributed)
         if not isinstance(num_classes, int) or num_classes < 1:
             raise ValueError('num_classes must be an integer >= 1, but got '
                              f'{num_classes!r}')
@@ -127,8 +128,6 @@ class ProxyISALoss(nn.Module):
         self.queue_start = queue_start
         self.weighting_start = weighting_start
         self.by_epoch = by_epoch
-        self.loss_weight = loss_weight
-        self.distributed = check_distributed(distributed)
         self.register_buffer(
             'counts', torch.zeros(num_classes, dtype=torch.int64))
         self.register_buffer('learned', torch.ones(num_classes))
@@ -148,36 +147,15 @@ class ProxyISALoss(nn.Module):
         self.steps.zero_()
         self.queue.reset()
 
-    def forward(self,
-                embeddings: Tensor,
-                labels: Tensor,
-                proxies: Tensor | None = None) -> Tensor:
-        """The loss; in training, also the step of the state.
-
-        In evaluation mode or under ``torch.no_grad()`` the state is neither
-        read nor changed.
-
-        Args:
-            embeddings (Tensor): shape (B, D), floating point.
-            labels (Tensor): shape (B,), integers in [0, C).
-            proxies (Tensor): shape (C, D), floating point.
-
-        Returns:
-            Tensor: a scalar, float32 or wider; 0 for an empty batch.
-        """
-        proxies = self._check(check_proxies(proxies, 'ProxyISALoss'))
-        if labels.is_floating_point():
-            raise ValueError(f'labels must be integers, but got '
-                             f'{labels.dtype}')
+    def batch_loss(self, embeddings: Tensor, labels: Tensor,
+                   context: EmbeddingContext) -> Tensor:
+        """The loss; where it learns, also the step of the state."""
+        proxies = self._fitting(context.proxies)
         labels = labels.long()
-        own_batch = embeddings, labels
-        embeddings, labels = join_batch(embeddings, labels, self.distributed)
         similarities = cosine_similarities(embeddings, proxies)
-        # as in inference, nothing is learned without a gradient
-        if not (self.training and torch.is_grad_enabled()):
-            return self.loss_weight * self._loss(
-                similarities, labels, torch.ones_like(labels),
-                torch.ones_like(similarities))
+        if not context.learning:
+            return self._loss(similarities, labels, torch.ones_like(labels),
+                              torch.ones_like(similarities))
         now = self._now()
         positive, negative, outliers = proxy_isa_weights(
             similarities, labels, self.counts, self.learned, **self.band)
@@ -186,9 +164,8 @@ class ProxyISALoss(nn.Module):
             outliers = torch.zeros_like(outliers)
         loss = self._loss(similarities, labels, positive, negative)
         usable = similarities.detach().isfinite().all(1)
-        self._remember(embeddings, labels, usable & ~outliers, proxies, now,
-                       own_batch)
-        return self.loss_weight * loss
+        self._remember(embeddings, labels, usable & ~outliers, proxies, now)
+        return loss
 
     def _loss(self, similarities: Tensor, labels: Tensor, positive: Tensor,
               negative: Tensor) -> Tensor:
@@ -211,12 +188,11 @@ class ProxyISALoss(nn.Module):
 
     @torch.no_grad()
     def _remember(self, embeddings: Tensor, labels: Tensor, clean: Tensor,
-                  proxies: Tensor, now: int,
-                  own_batch: tuple[Tensor, Tensor]) -> None:
+                  proxies: Tensor, now: int) -> None:
         """Enqueue the clean samples, then update n and S."""
         comm = Collectives()
         if self.distributed == 'local':
-            embeddings, labels = join_batch(*own_batch, 'global')
+            embeddings, labels = join_batch(embeddings, labels, 'global')
             clean = torch.cat(comm.gather(clean))
         clean = _of_first(comm, clean) > 0
         fresh = labels[clean]
@@ -226,10 +202,8 @@ class ProxyISALoss(nn.Module):
             return
         self.queue.enqueue(F.normalize(embeddings[clean].float()), fresh)
         means, members = self.queue.class_means(labels)
-        with torch.autocast(proxies.device.type, enabled=False):
-            cosines = torch.einsum(
-                'bd,bd->b', means,
-                F.normalize(proxies.detach()[labels].float()))
+        cosines = torch.einsum(
+            'bd,bd->b', means, F.normalize(proxies.detach()[labels].float()))
         learned = torch.where(members > 0, self.h * cosines,
                               self.learned[labels])
         # a class that occurs twice gets the same value twice
@@ -252,7 +226,7 @@ class ProxyISALoss(nn.Module):
             _warn_never_starts()
         return int(epoch)
 
-    def _check(self, proxies: Tensor) -> Tensor:
+    def _fitting(self, proxies: Tensor) -> Tensor:
         expected = len(self.counts), self.queue.embeddings.shape[1]
         if tuple(proxies.shape) != expected:
             raise ValueError(
@@ -265,8 +239,7 @@ class ProxyISALoss(nn.Module):
         return (f'margin={self.margin}, alpha={self.alpha}, {self.band}, '
                 f'h={self.h}, queue_start={self.queue_start}, '
                 f'weighting_start={self.weighting_start}, '
-                f'by_epoch={self.by_epoch}, loss_weight={self.loss_weight}, '
-                f'distributed={self.distributed!r}')
+                f'by_epoch={self.by_epoch}, {super().extra_repr()}')
 
 
 def _of_first(comm: Collectives, tensor: Tensor) -> Tensor:

@@ -7,17 +7,17 @@ import warnings
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from mmrank.functional.ranking import blackbox_recall_loss
 from mmrank.registry import MODELS
-from mmrank.state import BatchMemory, Collectives
+from mmrank.state import BatchMemory
 
-from .global_batch import EMPTY_BATCHES, check_distributed
+from .embedding_loss import EmbeddingContext, EmbeddingLoss
 
 
 @MODELS.register_module()
-class RaMBORecallLoss(nn.Module):
+class RaMBORecallLoss(EmbeddingLoss):
     """Blackbox-differentiated recall at all K, with an embedding memory.
 
     Every element of the batch is a query; its gallery are all other elements
@@ -61,6 +61,8 @@ class RaMBORecallLoss(nn.Module):
         0.0
     """
 
+    needs_pairs = True
+
     steps: Tensor
 
     def __init__(self,
@@ -71,11 +73,11 @@ class RaMBORecallLoss(nn.Module):
                  warmup_iters: int = 0,
                  loss_weight: float = 1.0,
                  distributed: str = 'global') -> None:
-        super().__init__()
+        super().__init__(loss_weight, distributed)
         if not 0 < lambda_val < math.inf:
             raise ValueError(f'lambda_val must be finite and > 0, but got '
                              f'{lambda_val!r}')
-        for name, value in dict(margin=margin, loss_weight=loss_weight,
+        for name, value in dict(margin=margin,
                                 warmup_iters=warmup_iters).items():
             if not 0 <= value < math.inf:
                 raise ValueError(f'{name} must be finite and >= 0, but got '
@@ -88,60 +90,29 @@ class RaMBORecallLoss(nn.Module):
         self.memory_batches = memory_batches
         self.weighting = weighting
         self.warmup_iters = warmup_iters
-        self.loss_weight = loss_weight
-        self.distributed = check_distributed(distributed)
         self.memory = BatchMemory(memory_batches, ('embeddings', 'labels'))
         self.register_buffer('steps', torch.tensor(0))
-        self._empty_batches = 0
+        self._seen_labels: Tensor | None = None
 
     # a memory is not for graphs: a compiled model breaks its graph here
     @torch.compiler.disable
-    def forward(self,
-                embeddings: Tensor,
-                labels: Tensor,
-                proxies: Tensor | None = None) -> Tensor:
-        """The loss of a batch.
+    def batch_loss(self, embeddings: Tensor, labels: Tensor,
+                   context: EmbeddingContext) -> Tensor:
+        """The loss; where it learns, also the step of the memory.
 
-        Args:
-            embeddings (Tensor): shape (B, D), floating point; normalised
-                here, in float32 or wider.
-            labels (Tensor): shape (B,), integers.
-            proxies (Tensor, optional): ignored; the loss has none.
-
-        Returns:
-            Tensor: a scalar, float32 or wider; 0, attached to the graph,
-            without relevant pairs; NaN where an embedding is not finite.
+        0 without relevant pairs, NaN where an embedding is not finite.
         """
-        if embeddings.dim() != 2 or labels.shape != embeddings.shape[:1]:
-            raise ValueError(
-                'embeddings must have shape (B, D) and labels (B,), but got '
-                f'{tuple(embeddings.shape)} and {tuple(labels.shape)}')
-        if labels.is_floating_point():
-            raise ValueError(f'labels must be integers, but got '
-                             f'{labels.dtype}')
-        learning = self.training and torch.is_grad_enabled()
-        remembering = learning and bool(self.steps >= self.warmup_iters)
-        comm = None
-        if learning and self.distributed == 'global':
-            comm = Collectives()
-        dtype = torch.promote_types(embeddings.dtype, torch.float32)
-        with torch.autocast(embeddings.device.type, enabled=False):
-            queries = F.normalize(embeddings.to(dtype), dim=1)
-            batch, batch_labels, start = queries, labels, 0
-            if comm is not None and comm.size > 1:
-                batch = comm.gather_with_gradient(queries)
-                pieces = comm.gather(labels)
-                batch_labels = torch.cat(pieces)
-                start = sum(map(len, pieces[:comm.index]))
-            seen = self._recall(batch) if remembering else None
-            loss = self._rank(queries, labels, batch, batch_labels, start,
-                              seen, learning, comm)
+        remembering = context.learning and bool(
+            self.steps >= self.warmup_iters)
+        batch = F.normalize(embeddings, dim=1)
+        seen = self._recall(batch) if remembering else None
+        self._seen_labels = None if seen is None else seen['labels']
+        loss = self._rank(batch, labels, seen, context)
         if remembering and not bool(loss.isnan()):
-            self.memory.remember(embeddings=batch, labels=batch_labels)
-        if learning:
+            self.memory.remember(embeddings=batch, labels=labels)
+        if context.learning:
             self.steps += 1
-            self._watch_pairs(loss, batch_labels, seen)
-        return self.loss_weight * loss
+        return loss
 
     def reset(self) -> None:
         """Forget all remembered embeddings; the step count stays."""
@@ -149,48 +120,38 @@ class RaMBORecallLoss(nn.Module):
 
     def extra_repr(self) -> str:
         return (f'lambda_val={self.lambda_val}, margin={self.margin}, '
-                f'weighting={self.weighting!r}')
+                f'weighting={self.weighting!r}, {super().extra_repr()}')
 
-    def _rank(self, queries: Tensor, labels: Tensor, batch: Tensor,
-              batch_labels: Tensor, start: int,
-              seen: dict[str, Tensor] | None, learning: bool,
-              comm: Collectives | None) -> Tensor:
+    def _rank(self, batch: Tensor, labels: Tensor,
+              seen: dict[str, Tensor] | None,
+              context: EmbeddingContext) -> Tensor:
         """This process's queries among the batch of all and the memory.
 
-        The queries are rows ``start`` and following of the batch. So the
-        processes share the work, and the gradient of a gallery element is
-        summed over them where the batch was gathered.
+        So the processes share the work, and the gradient of a gallery element
+        is summed over them where the batch was gathered.
         """
+        own = context.own
+        queries, query_labels = batch[own], labels[own]
         if seen is not None:
             batch = torch.cat([batch, seen['embeddings'].to(batch)])
-            batch_labels = torch.cat([batch_labels, seen['labels'].to(labels)])
-        others = torch.ones(
-            len(labels), len(batch), dtype=torch.bool, device=labels.device)
-        others[:, start:].fill_diagonal_(False)
+            labels = torch.cat([labels, seen['labels'].to(labels)])
+        others = torch.ones(len(queries), len(batch), dtype=torch.bool,
+                            device=labels.device)
+        others[:, own].fill_diagonal_(False)
         return blackbox_recall_loss(
             queries @ batch.t(),
-            labels[:, None] == batch_labels,
-            margin=self.margin if learning else 0.0,
+            query_labels[:, None] == labels,
+            margin=self.margin if context.learning else 0.0,
             lambda_val=self.lambda_val,
             weighting=self.weighting,
             valid=others,
-            comm=comm)
+            comm=context.comm)
 
-    def _watch_pairs(self, loss: Tensor, labels: Tensor,
-                     seen: dict[str, Tensor] | None) -> None:
-        if self._empty_batches >= EMPTY_BATCHES:
-            return
-        # only a loss of exactly 0 can come from a batch without pairs
-        empty = bool(loss == 0) and len(labels.unique()) == len(labels) and (
-            seen is None or not bool(
-                torch.isin(labels, seen['labels'].to(labels)).any()))
-        self._empty_batches = self._empty_batches + 1 if empty else 0
-        if self._empty_batches == EMPTY_BATCHES:
-            warnings.warn(
-                f'no two elements of the last {EMPTY_BATCHES} batches shared '
-                'a class, so RaMBORecallLoss teaches nothing: take a sampler '
-                'that draws several samples a class, such as '
-                'ClassBalancedBatchSampler', stacklevel=4)
+    def _has_pair(self, labels: Tensor) -> bool:
+        seen = self._seen_labels
+        return super()._has_pair(labels) or (
+            seen is not None
+            and bool(torch.isin(labels, seen.to(labels)).any()))
 
     def _recall(self, embeddings: Tensor) -> dict[str, Tensor] | None:
         seen = self.memory.read()
