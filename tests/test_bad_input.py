@@ -36,8 +36,8 @@ from mmrank.datasets import (
     PhotoTourDataset,
     StanfordOnlineProductsDataset,
 )
-from mmrank.datasets.digits_on_photos import make_digits_on_photos
-from mmrank.datasets.photo_patches import (
+from mmrank.datasets.generators.digits_on_photos import make_digits_on_photos
+from mmrank.datasets.generators.photo_patches import (
     write_mosaics,
     write_photo_patches,
 )

@@ -91,6 +91,13 @@ def test_an_import_from_below_is_fine(file, source):
     assert violations(PACKAGE / file, source) == []
 
 
+def test_no_api_imports_a_generator_of_data():
+    """What describes a user's photographs does not make up data sets."""
+    guilty = [path for path in (PACKAGE / 'apis').rglob('*.py')
+              if any('generators' in name for name in imports(path))]
+    assert guilty == []
+
+
 @pytest.mark.parametrize('name', [
     r'\.cuda\(', r"'cuda:", 'device_count', r'nn\.DataParallel',
     'index_cpu_to_all_gpus', 'index_cpu_to_gpus'])

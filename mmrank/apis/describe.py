@@ -12,7 +12,7 @@ from mmengine.config import Config
 from mmengine.runner import load_checkpoint
 from torch import Tensor, nn
 
-from mmrank.datasets.photo_patches import (
+from mmrank.datasets.transforms import (
     build_pyramid,
     cut_patch,
     keypoint_frame,

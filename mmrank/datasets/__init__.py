@@ -1,13 +1,13 @@
-from .glyphs import GlyphRetrievalDataset
-from .hpatches import HPatchesDataset
-from .patch_classes import PatchClassDataset
-from .photo_tour import PhotoTourDataset
-from .retrieval import (
+from .generators import GlyphRetrievalDataset
+from .readers import (
     CarsDataset,
     CSVRetrievalDataset,
     CUBDataset,
     FolderRetrievalDataset,
+    HPatchesDataset,
     InShopDataset,
+    PatchClassDataset,
+    PhotoTourDataset,
     RetrievalDataset,
     StanfordOnlineProductsDataset,
 )

@@ -9,7 +9,7 @@ from mmengine.config import Config
 from mmengine.evaluator import Evaluator
 from mmengine.runner import Runner
 
-from mmrank.datasets.photo_patches import write_tasks
+from mmrank.datasets.generators.photo_patches import write_tasks
 from mmrank.registry import DATASETS, METRICS, MODELS
 from tests.test_datasets.test_patches import write_scene, write_sequences
 

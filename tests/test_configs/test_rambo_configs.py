@@ -16,7 +16,7 @@ from mmengine.config import Config
 from mmengine.registry import DefaultScope
 from mmengine.runner import Runner
 
-from mmrank.datasets.digits_on_photos import (
+from mmrank.datasets.generators.digits_on_photos import (
     DigitsOnPhotosOptions,
     make_digits_on_photos,
 )

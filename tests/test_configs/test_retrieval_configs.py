@@ -9,7 +9,7 @@ from mmengine.optim import build_optim_wrapper
 from mmengine.registry import init_default_scope
 from mmengine.runner import Runner
 
-from mmrank.datasets.retrieval import RetrievalDataset
+from mmrank.datasets.readers import RetrievalDataset
 from mmrank.registry import DATASETS, HOOKS, MODELS
 from tests.test_datasets.trees import make_tree
 
@@ -118,5 +118,5 @@ def test_proxies_learn_a_hundred_times_as_fast_and_nothing_else_does(trees):
 
 
 def test_glyph_configs_count_the_training_classes():
-    from mmrank.datasets.glyphs import characters_of
+    from mmrank.datasets.generators.glyphs import characters_of
     assert len(characters_of('train')) == CLASSES['glyphs']

@@ -9,7 +9,7 @@ import pytest
 
 mmdet = pytest.importorskip('mmdet')
 
-from mmrank.datasets.digits_on_photos import (  # noqa: E402
+from mmrank.datasets.generators.digits_on_photos import (  # noqa: E402
     DigitsOnPhotosOptions,
     make_digits_on_photos,
 )

@@ -7,14 +7,13 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from mmrank.datasets import digits_on_photos
-from mmrank.datasets.digits_on_photos import (
+from mmrank.datasets.generators import make_digits_on_photos
+from mmrank.datasets.generators.digit_painter import (
     CLASSES,
     PHOTOS,
     SPLITS,
+    DigitPainter,
     DigitsOnPhotosOptions,
-    _Painter,
-    make_digits_on_photos,
     split_scans,
 )
 
@@ -80,7 +79,7 @@ def test_equal_options_give_equal_bytes(tree, tmp_path):
 
 
 def test_an_image_does_not_depend_on_how_many_are_made():
-    few, many = (_Painter(DigitsOnPhotosOptions(num_train=n), 'train')
+    few, many = (DigitPainter(DigitsOnPhotosOptions(num_train=n), 'train')
                  for n in (3, 300))
     for index in (0, 2):
         np.testing.assert_array_equal(
@@ -94,7 +93,7 @@ def test_no_scan_and_no_photograph_is_shared_between_splits():
     assert sorted(joined) == list(range(1797))
     photos = [name for split in SPLITS for name in PHOTOS[split]]
     assert len(set(photos)) == len(photos)
-    painters = {s: _Painter(SMALL, s) for s in SPLITS}
+    painters = {s: DigitPainter(SMALL, s) for s in SPLITS}
     assert sum(len(p.scans) for p in painters.values()) == 1797
     for split, painter in painters.items():
         assert len(painter.photos) == len(PHOTOS[split])
@@ -103,7 +102,7 @@ def test_no_scan_and_no_photograph_is_shared_between_splits():
 
 def test_digits_lie_inside_in_the_asked_sizes_and_some_are_difficult():
     options = DigitsOnPhotosOptions(digit_sizes=(16, 44))
-    painter = _Painter(options, 'test')
+    painter = DigitPainter(options, 'test')
     digits = []
     for index in range(60):
         image, found = painter.paint(index)
@@ -122,7 +121,7 @@ def test_digits_lie_inside_in_the_asked_sizes_and_some_are_difficult():
 
 
 def test_digits_of_an_image_do_not_overlap():
-    painter = _Painter(DigitsOnPhotosOptions(), 'train')
+    painter = DigitPainter(DigitsOnPhotosOptions(), 'train')
     for index in range(30):
         boxes = [d.box for d in painter.paint(index)[1]]
         for k, (a, b, c, d) in enumerate(boxes):
@@ -137,7 +136,7 @@ def test_mmdet_reads_the_boxes_that_were_painted(tree):
         data_root=f'{tree}/', ann_file='VOC2007/ImageSets/Main/train.txt',
         data_prefix=dict(sub_data_root='VOC2007/'),
         metainfo=dict(classes=CLASSES), pipeline=[])
-    painter = _Painter(SMALL, 'train')
+    painter = DigitPainter(SMALL, 'train')
     assert len(dataset) == 12
     for index in range(12):
         found = dataset.get_data_info(index)['instances']
@@ -167,7 +166,7 @@ def test_a_run_that_breaks_off_leaves_nothing(tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return np.zeros((128, 128, 3), np.uint8), []
 
-    monkeypatch.setattr(digits_on_photos._Painter, 'paint', paint)
+    monkeypatch.setattr(DigitPainter, 'paint', paint)
     with pytest.raises(KeyboardInterrupt):
         make_digits_on_photos(tmp_path / 'digits', SMALL)
     assert not list(tmp_path.iterdir())

@@ -15,8 +15,8 @@ from mmrank.datasets import (
     PatchClassDataset,
     PhotoTourDataset,
 )
-from mmrank.datasets import photo_patches as pp
-from mmrank.datasets.hpatches import STRIPS
+from mmrank.datasets.generators import photo_patches as pp
+from mmrank.datasets.readers.hpatches import STRIPS
 from mmrank.registry import DATA_SAMPLERS
 
 

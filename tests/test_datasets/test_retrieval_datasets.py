@@ -18,8 +18,8 @@ from mmrank.datasets import (
     InShopDataset,
     LoadImage,
     StanfordOnlineProductsDataset,
-    glyphs,
 )
+from mmrank.datasets.generators import glyphs
 from mmrank.datasets.samplers import labels_of
 from mmrank.registry import DATASETS, TRANSFORMS
 

@@ -12,8 +12,8 @@ import pytest
 import torch
 from mmengine.dataset import DefaultSampler
 
-from mmrank.datasets.hpatches import STRIPS
-from mmrank.datasets.photo_patches import write_tasks
+from mmrank.datasets.generators.photo_patches import write_tasks
+from mmrank.datasets.readers.hpatches import STRIPS
 from mmrank.evaluation import (
     HPatchesMetric,
     PatchVerificationMetric,

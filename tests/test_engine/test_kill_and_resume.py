@@ -20,11 +20,11 @@ from mmengine.config import Config
 from mmengine.hooks import Hook
 from mmengine.registry import HOOKS
 
-from mmrank.datasets.digits_on_photos import (
+from mmrank.datasets.generators.digits_on_photos import (
     DigitsOnPhotosOptions,
     make_digits_on_photos,
 )
-from mmrank.datasets.photo_patches import write_mosaics
+from mmrank.datasets.generators.photo_patches import write_mosaics
 from mmrank.engine.launch import train
 from tests.processes import clean_context
 

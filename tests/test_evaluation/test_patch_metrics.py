@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from mmrank.datasets.hpatches import STRIPS
-from mmrank.datasets.photo_patches import write_tasks
+from mmrank.datasets.generators.photo_patches import write_tasks
+from mmrank.datasets.readers.hpatches import STRIPS
 from mmrank.evaluation import HPatchesMetric, PatchVerificationMetric
 from mmrank.evaluation.metrics.hpatches_metric import (
     ranked_average_precision,

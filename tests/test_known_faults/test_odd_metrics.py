@@ -12,7 +12,7 @@ from mmengine.runner import Runner
 from torch.utils.data import Dataset
 
 from mmrank.apis import GallerySearch
-from mmrank.datasets.hpatches import STRIPS
+from mmrank.datasets.readers.hpatches import STRIPS
 from mmrank.evaluation import (
     HPatchesMetric,
     PatchVerificationMetric,

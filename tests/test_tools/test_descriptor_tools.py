@@ -10,7 +10,7 @@ import torch
 from mmengine.config import Config
 
 from mmrank.apis import init_descriptor
-from mmrank.datasets import photo_patches as pp
+from mmrank.datasets.generators import photo_patches as pp
 
 from .loading import TOOLS, load_tool
 

@@ -3,7 +3,7 @@ import torch
 
 pytest.importorskip('mmdet')
 
-from mmrank.datasets.digits_on_photos import (
+from mmrank.datasets.generators.digits_on_photos import (
     DigitsOnPhotosOptions,
     make_digits_on_photos,
 )

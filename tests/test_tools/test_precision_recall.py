@@ -11,7 +11,7 @@ pytest.importorskip('mmdet')
 
 from mmdet.datasets import VOCDataset
 
-from mmrank.datasets.digits_on_photos import (
+from mmrank.datasets.generators.digits_on_photos import (
     CLASSES,
     DigitsOnPhotosOptions,
     make_digits_on_photos,

@@ -19,7 +19,7 @@ if __package__ is None:  # a checkout, not installed
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from mmrank.apis.describe import describe, init_descriptor, match
-from mmrank.datasets.photo_patches import detect_keypoints
+from mmrank.datasets.transforms import detect_keypoints
 
 
 def stereo_pair() -> tuple[np.ndarray, np.ndarray, np.ndarray]:

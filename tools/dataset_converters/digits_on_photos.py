@@ -8,7 +8,7 @@ from pathlib import Path
 if importlib.util.find_spec('mmrank') is None:  # a checkout, not installed
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from mmrank.datasets.digits_on_photos import (
+from mmrank.datasets.generators.digits_on_photos import (
     DigitsOnPhotosOptions,
     make_digits_on_photos,
 )

@@ -11,7 +11,7 @@ from pathlib import Path
 if importlib.util.find_spec('mmrank') is None:  # a checkout, not installed
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from mmrank.datasets.photo_patches import write_photo_patches
+from mmrank.datasets.generators.photo_patches import write_photo_patches
 
 
 def main() -> None:

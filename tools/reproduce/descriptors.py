@@ -24,7 +24,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))  # measuring
 from measuring import grid
 
 from mmrank.datasets import HPatchesDataset, PhotoTourDataset
-from mmrank.datasets.photo_patches import write_photo_patches
+from mmrank.datasets.generators.photo_patches import write_photo_patches
 from mmrank.datasets.samplers import DistinctClassSampler
 from mmrank.engine.hooks.descriptor_bank_hook import describe_classes
 from mmrank.evaluation.metrics import HPatchesMetric, PatchVerificationMetric

@@ -338,7 +338,7 @@ def report(path: Path) -> None:
 
 
 def ensure_data(data: Path) -> None:
-    from mmrank.datasets.digits_on_photos import (
+    from mmrank.datasets.generators.digits_on_photos import (
         DigitsOnPhotosOptions,
         make_digits_on_photos,
     )

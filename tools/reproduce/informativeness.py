@@ -28,7 +28,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))  # measuring
 from measuring import grid
 
 from mmrank.datasets import PhotoTourDataset
-from mmrank.datasets.photo_patches import write_photo_patches
+from mmrank.datasets.generators.photo_patches import write_photo_patches
 from mmrank.functional.triplets import squared_distances
 from mmrank.registry import MODELS
 

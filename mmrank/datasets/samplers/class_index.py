@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 
-def whole(dataset: Any) -> Any:
+def unsliced(dataset: Any) -> Any:
     """The data set of which ``num_batch_per_epoch`` made MMEngine take a
     slice: it bounds the length of an epoch, not the items that may occur."""
     sliced = type(dataset).__name__ == '_SlicedDataset'
@@ -34,7 +34,7 @@ def labels_of(dataset: Any, key: str = 'gt_label') -> np.ndarray:
     Raises:
         ValueError: if the data set does not tell its labels.
     """
-    dataset = whole(dataset)
+    dataset = unsliced(dataset)
     if hasattr(dataset, 'full_init'):
         dataset.full_init()
     if hasattr(dataset, 'datasets'):

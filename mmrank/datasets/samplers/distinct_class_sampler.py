@@ -10,7 +10,7 @@ from torch.utils.data import Sampler
 
 from mmrank.registry import DATA_SAMPLERS
 
-from .class_index import whole
+from .class_index import unsliced
 
 
 @DATA_SAMPLERS.register_module()
@@ -43,7 +43,7 @@ class DistinctClassSampler(Sampler):
             raise ValueError(
                 f'batch_size must be at least 1, but got {batch_size}')
         self.index, self.size = get_dist_info()
-        self.classes = len(whole(dataset))
+        self.classes = len(unsliced(dataset))
         self.batch_size = batch_size
         self.global_batch = batch_size * self.size
         if self.global_batch > self.classes:

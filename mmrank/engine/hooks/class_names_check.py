@@ -11,7 +11,7 @@ from mmengine.fileio import list_from_file
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
 
-from ...datasets.samplers.class_index import whole
+from ...datasets.samplers.class_index import unsliced
 from ...registry import HOOKS
 
 
@@ -49,7 +49,7 @@ class ClassNamesCheckHook(Hook):
 
 def _unwrap(dataset: Any) -> Iterator[Any]:
     """The data sets inside Repeat, Concat and ClassBalanced wrappers."""
-    dataset = whole(dataset)
+    dataset = unsliced(dataset)
     inner = getattr(dataset, 'datasets', None)
     if inner is None and hasattr(dataset, 'dataset'):
         inner = [dataset.dataset]

@@ -10,7 +10,7 @@ from mmengine.model import is_model_wrapper
 from mmengine.runner import IterBasedTrainLoop, Runner
 from torch import Tensor
 
-from mmrank.datasets.samplers.class_index import whole
+from mmrank.datasets.samplers.class_index import unsliced
 from mmrank.models.learners.descriptor_learner import evaluating
 from mmrank.registry import HOOKS
 from mmrank.state import Collectives
@@ -47,7 +47,7 @@ class DescriptorBankHook(Hook):
         if sampler.bank is not None and (
                 _is_one_epoch(runner) or runner.epoch % self.interval):
             return
-        dataset = whole(runner.train_dataloader.dataset)
+        dataset = unsliced(runner.train_dataloader.dataset)
         sampler.set_bank(
             describe_classes(model, dataset, self.classes_per_pass))
 

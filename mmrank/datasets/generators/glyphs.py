@@ -20,7 +20,7 @@ import torch.nn.functional as F
 
 from mmrank.registry import DATASETS
 
-from .retrieval import RetrievalDataset
+from ..readers import RetrievalDataset
 
 #: Files below matplotlib's ``mpl-data/fonts/ttf``.
 FACES = tuple(

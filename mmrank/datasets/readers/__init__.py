@@ -1,0 +1,19 @@
+from .benchmarks import (
+    CarsDataset,
+    CUBDataset,
+    InShopDataset,
+    StanfordOnlineProductsDataset,
+)
+from .csv_list import CSVRetrievalDataset
+from .folder import FolderRetrievalDataset
+from .hpatches import HPatchesDataset
+from .patch_classes import PatchClassDataset
+from .photo_tour import PhotoTourDataset
+from .retrieval import RetrievalDataset
+
+__all__ = [
+    'CSVRetrievalDataset', 'CUBDataset', 'CarsDataset',
+    'FolderRetrievalDataset', 'HPatchesDataset', 'InShopDataset',
+    'PatchClassDataset', 'PhotoTourDataset', 'RetrievalDataset',
+    'StanfordOnlineProductsDataset'
+]
