@@ -15,5 +15,7 @@ param_scheduler = [dict(type='LinearLR', start_factor=1.0, end_factor=0.01, begi
 train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=16, val_interval=16)
 val_cfg = dict(type='ValLoop')
 test_cfg = dict(type='TestLoop')
-custom_hooks = [dict(type='mmrank.DescriptorBankHook', interval=2, classes_per_pass=16)]
+custom_hooks = [
+    dict(type='mmrank.DescriptorBankHook', interval=2, classes_per_pass=16),
+    dict(type='mmrank.DescriptorCollapseHook', interval=20)]
 default_hooks = dict(logger=dict(interval=20), checkpoint=dict(interval=4))

@@ -81,6 +81,8 @@ def test_config_trains_a_step_and_evaluates(name, trees):
 @pytest.mark.parametrize('name', [n for n in CONFIGS if 'sift' not in n])
 def test_config_keeps_the_papers_settings(name):
     cfg = Config.fromfile(ROOT / name)
+    assert 'mmrank.DescriptorCollapseHook' in [
+        hook.type for hook in cfg.custom_hooks]
     sampler, loss = cfg.model.sampler, cfg.model.loss
     assert loss.margin == 1
     assert loss.distance == ('euclidean' if '-ht_' in name else 'angular')

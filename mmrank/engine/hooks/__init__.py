@@ -1,6 +1,7 @@
 from .atomic_checkpoint import AtomicCheckpointHook
 from .class_names_check import ClassNamesCheckHook
 from .descriptor_bank_hook import DescriptorBankHook
+from .descriptor_collapse_hook import DescriptorCollapseHook
 from .embedding_statistics_hook import EmbeddingStatisticsHook
 from .frozen_bn_hook import FrozenBNHook
 from .head_warmup_hook import HeadWarmupHook
@@ -12,6 +13,7 @@ __all__ = [
     'AtomicCheckpointHook',
     'ClassNamesCheckHook',
     'DescriptorBankHook',
+    'DescriptorCollapseHook',
     'EmbeddingStatisticsHook',
     'FrozenBNHook',
     'HeadWarmupHook',

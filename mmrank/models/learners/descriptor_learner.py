@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -89,6 +89,16 @@ class PatchDataPreprocessor(BaseDataPreprocessor):
         return normalize_patches(patches)
 
 
+class Pairs(NamedTuple):
+    """A batch of matching descriptors, without gradient."""
+    anchors: Tensor
+    """shape (B, D)."""
+    positives: Tensor
+    """shape (B, D); row i matches row i of the anchors."""
+    labels: Tensor
+    """int64, shape (B,): class ids."""
+
+
 @MODELS.register_module()
 class DescriptorLearner(BaseModel):
     """A descriptor network that learns from classes of matching patches.
@@ -109,6 +119,10 @@ class DescriptorLearner(BaseModel):
     ``class_id`` and ``valid`` (k,). In prediction an input is any set of
     patches (m, 1, S, S), and its data sample comes back with ``descriptors``
     (m, D), float32.
+
+    Attributes:
+        pairs (Pairs, optional): the descriptors of the last training batch of
+            this process, for hooks that watch them.
     """
 
     def __init__(self,
@@ -131,6 +145,7 @@ class DescriptorLearner(BaseModel):
         self.sampler = MODELS.build(sampler)
         self.symmetries = symmetries
         self.chunk_size = chunk_size
+        self.pairs: Pairs | None = None
 
     def forward(self,
                 inputs: Any,
@@ -161,6 +176,7 @@ class DescriptorLearner(BaseModel):
         chosen = self.sampler(seen, valid)
         patches = self._pairs(inputs, chosen)
         anchors, positives = self.describe(patches).chunk(2)
+        self.pairs = Pairs(anchors.detach(), positives.detach(), labels)
         losses = self.triplet.losses(anchors, positives, labels)
         loss = self.triplet.reduce(losses, chosen.weights)
         self.sampler.update(self.triplet.global_mean(losses))
