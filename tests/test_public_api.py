@@ -15,6 +15,7 @@ import mmrank
 from mmrank import functional, registry
 
 FUNCTIONAL = {
+    'blackbox_loss': '(scores, relevance, rule, *, margin=0.0, lambda_val=1.0',
     'blackbox_ap_loss': '(scores, relevance, *, margin=0.0, lambda_val=1.0',
     'blackbox_map_loss': '(scores, relevance, *, margin',
     'blackbox_recall_loss': '(similarity, relevance, *, margin',

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mmrank.functional.retrieval import Search, nearest_neighbours
+from mmrank.functional import Search, nearest_neighbours
 
 FORMAT = 'mmrank-gallery'
 VERSION = 1

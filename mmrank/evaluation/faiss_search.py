@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mmrank.functional.retrieval import Search
+from mmrank.functional import Search
 
 
 def faiss_index(gallery: Tensor) -> Search:

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -32,22 +31,6 @@ _CELLS_PER_ITEM = 64
 _MOST_CELLS = 1 << 19
 # places that a search tries one by one before it bisects
 _STEPS = 2
-
-
-class Communicator(Protocol):
-    """What the losses need of the other processes.
-
-    :class:`mmrank.state.Collectives` is one.
-    """
-
-    size: int
-    index: int
-
-    def gather(self, tensor: Tensor) -> list[Tensor]:
-        """The tensors of all processes, in process order."""
-
-    def sum(self, tensor: Tensor) -> Tensor:
-        """The elementwise sum over all processes."""
 
 
 @dataclass

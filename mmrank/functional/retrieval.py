@@ -1,31 +1,31 @@
-"""Exact nearest neighbours in blocks, and the figures computed from them.
+"""Figures of retrieval: how well neighbours share a query's label.
 
-The search is a matrix product and a selection in two steps; it needs no
-library of its own. Where another search is given, such as faiss, whose order
-of ties is open, queries with a tie that it may have cut are searched again.
-tools/benchmarks/retrieval_metric.py compares the two.
+Where another search than :mod:`.neighbours` is given, such as faiss, whose
+order of ties is open, queries with a tie that it may have cut are searched
+again. tools/benchmarks/retrieval_metric.py compares the two.
 
-Legend: ``Q`` queries, ``G`` gallery items, ``D`` embedding width, ``N``
-ranked items, ``k`` neighbours; ``R`` is the number of items that are relevant
-to a query, itself left out.
+Legend: ``Q`` queries, ``G`` gallery items, ``D`` embedding width, ``k``
+neighbours; ``R`` is the number of items that are relevant to a query, itself
+left out.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-# (queries, k) to cosine similarities and indices, (Q, k), most similar first
-Search = Callable[[Tensor, int], tuple[Tensor, Tensor]]
-
-# One block of similarities, with what is derived from it, stays below this.
-_BLOCK_BYTES = 256 * 2**20
-# Neighbours are searched in groups of this many gallery items first.
-_GROUP = 64
+from .neighbours import (
+    Search,
+    blocks,
+    check_chunk_size,
+    check_finite,
+    normalised,
+    queries_at_once,
+    top,
+)
 
 
 def retrieval_metrics(
@@ -103,19 +103,19 @@ def retrieval_metrics(
     if any(k < 1 or k != int(k) for k in ks):
         raise ValueError('each K of R@K must be an integer of at least 1, '
                          f'but ks={ks}')
-    _check_chunk_size(chunk_size)
+    check_chunk_size(chunk_size)
     if index is not None and with_map:
         raise ValueError('mAP needs the whole ranking, which an index does '
                          'not give: set with_map=False, or leave out index')
     ks = sorted({int(k) for k in ks})
     query_labels = query_labels.long()
     itself = gallery is None
-    queries = _normalised(queries)
+    queries = normalised(queries)
     if gallery is None or gallery_labels is None:
         gallery, gallery_labels = queries, query_labels
     else:
         _check(gallery, gallery_labels, 'gallery')
-        gallery = _normalised(gallery).to(queries)
+        gallery = normalised(gallery).to(queries)
         gallery_labels = gallery_labels.to(query_labels)
     if gallery.shape[1] != queries.shape[1]:
         raise ValueError(
@@ -140,174 +140,6 @@ def retrieval_metrics(
     found['num_queries'] = len(kept)
     found['num_skipped'] = queries.shape[0] - len(kept)
     return found
-
-
-def nearest_neighbours(queries: Tensor,
-                       gallery: Tensor | None = None,
-                       *,
-                       k: int,
-                       chunk_size: int | None = None
-                       ) -> tuple[Tensor, Tensor]:
-    """The ``k`` most similar gallery items of every query, exactly.
-
-    Args:
-        queries (Tensor): shape (Q, D).
-        gallery (Tensor, optional): shape (G, D). None compares the queries
-            with each other and leaves each out of its own list by index.
-        k (int): at least 1; cut to the number of items there are.
-        chunk_size (int, optional): as in :func:`retrieval_metrics`.
-
-    Returns:
-        tuple[Tensor, Tensor]: cosine similarities and int64 indices, both of
-        shape (Q, k), most similar first.
-
-    Raises:
-        ValueError: on ``k`` or ``chunk_size`` below 1, on two widths, or on
-            an embedding that is not finite, which would come first.
-
-    >>> import torch
-    >>> x = torch.tensor([[1., 0.], [0., 1.], [1., .1]])
-    >>> nearest_neighbours(x, k=1)[1].flatten().tolist()
-    [2, 2, 0]
-    """
-    if k < 1:
-        raise ValueError(f'k must be at least 1, but got {k}')
-    _check_chunk_size(chunk_size)
-    if gallery is not None and gallery.shape[1] != queries.shape[1]:
-        raise ValueError(f'queries are {queries.shape[1]} wide but the '
-                         f'gallery {gallery.shape[1]}')
-    itself = gallery is None
-    _check_finite(queries, 'queries')
-    if gallery is not None:
-        _check_finite(gallery, 'gallery')
-    queries = _normalised(queries)
-    gallery = queries if gallery is None else \
-        _normalised(gallery).to(queries)
-    k = min(k, gallery.shape[0] - int(itself))
-    size = chunk_size or _chunk_size(gallery.shape[0], k,
-                                     gallery.element_size())
-    values = queries.new_empty((queries.shape[0], max(k, 0)))
-    indices = torch.empty_like(values, dtype=torch.long)
-    if k < 1:
-        return values, indices
-    everyone = torch.arange(queries.shape[0], device=queries.device)
-    for rows in _blocks(everyone, size):
-        similarity = queries[rows] @ gallery.T
-        if itself:
-            similarity[torch.arange(len(rows)), rows] = -math.inf
-        values[rows], indices[rows] = _top(similarity, k)
-    return values, indices
-
-
-def average_precision(scores: Tensor,
-                      relevance: Tensor,
-                      *,
-                      convention: str = 'finite') -> Tensor:
-    """Average precision of rankings by score, highest first.
-
-    Three conventions that users meet; the same ranking gives each its own
-    number:
-
-    - ``'finite'``: the mean over relevant items of the precision at their
-      rank; tied irrelevant items come first;
-    - ``'trapezoid'``: the area under the precision-recall curve, joined by
-      straight lines from precision 1 at recall 0; the same rule for ties;
-    - ``'threshold'``: as ``'finite'``, but items of equal score enter
-      together (what scikit-learn computes).
-
-    None depends on the order in which equal scores are listed.
-
-    Args:
-        scores (Tensor): shape (..., N).
-        relevance (Tensor): bool or 0/1, shape (..., N).
-        convention (str): one of the above.
-
-    Returns:
-        Tensor: shape (...), float64; NaN where nothing is relevant.
-
-    Raises:
-        ValueError: on an unknown convention, unequal shapes, or a score
-            that is NaN.
-
-    >>> import torch
-    >>> scores, relevance = torch.tensor([4., 3, 2, 1]), torch.tensor([1, 0, 1, 0])
-    >>> [round(float(average_precision(scores, relevance, convention=c)), 6)
-    ...  for c in ('finite', 'trapezoid', 'threshold')]
-    [0.833333, 0.791667, 0.833333]
-    """  # noqa: E501
-    if scores.shape != relevance.shape:
-        raise ValueError(f'scores have shape {tuple(scores.shape)} but '
-                         f'relevance {tuple(relevance.shape)}')
-    if convention not in ('finite', 'trapezoid', 'threshold'):
-        raise ValueError(f'convention must be finite, trapezoid or '
-                         f'threshold, but got {convention!r}')
-    if scores.isnan().any():
-        raise ValueError('a score is NaN, which has no place in a ranking')
-    relevance = relevance.bool()
-    # irrelevant first, then a stable sort: the pessimistic order of ties
-    order = relevance.to(torch.uint8).argsort(
-        dim=-1, stable=True)
-    scores, relevance = scores.gather(-1, order), relevance.gather(-1, order)
-    scores, order = scores.sort(dim=-1, descending=True, stable=True)
-    hits = relevance.gather(-1, order).double()
-    found = hits.cumsum(-1)
-    rank = torch.arange(
-        1, scores.shape[-1] + 1, device=scores.device).double()
-    precision = found / rank
-    if convention == 'threshold':
-        last = torch.searchsorted(
-            -scores.contiguous(), -scores.contiguous(), right=True)
-        precision = precision.gather(-1, last - 1)
-    elif convention == 'trapezoid':
-        before = F.pad(precision[..., :-1], (1, 0), value=1.0)
-        precision = (precision + before) / 2
-    return (precision * hits).sum(-1) / hits.sum(-1)
-
-
-def fpr_at_recall(distances: Tensor,
-                  matches: Tensor,
-                  recall: float = 0.95) -> Tensor:
-    """False positive rate at the distance that accepts a share of matches.
-
-    The threshold is the smallest distance at which at least ``recall`` of
-    the matching pairs are accepted; the result is the share of the
-    non-matching pairs at or below it, so ties count against.
-
-    Args:
-        distances (Tensor): shape (N,), smaller is more similar, no NaN.
-        matches (Tensor): bool or 0/1, shape (N,).
-        recall (float): in (0, 1].
-
-    Returns:
-        Tensor: a float64 scalar in [0, 1].
-
-    Raises:
-        ValueError: if there is no matching or no non-matching pair, a
-            distance is NaN, or ``recall`` is out of range.
-
-    >>> import torch
-    >>> float(fpr_at_recall(torch.tensor([.1, .2, .3, .4]),
-    ...                     torch.tensor([1, 0, 1, 0])))
-    0.5
-    """
-    if not 0 < recall <= 1:
-        raise ValueError(f'recall must be in (0, 1], but got {recall}')
-    if distances.shape != matches.shape or distances.dim() != 1:
-        raise ValueError(
-            f'distances and matches must be vectors of one length, but have '
-            f'shapes {tuple(distances.shape)} and {tuple(matches.shape)}')
-    if distances.isnan().any():
-        raise ValueError('a distance is NaN; the descriptors are not finite')
-    matches = matches.bool()
-    positive, negative = distances[matches], distances[~matches]
-    if len(positive) == 0 or len(negative) == 0:
-        raise ValueError(
-            f'the false positive rate needs matching and non-matching pairs, '
-            f'but there are {len(positive)} and {len(negative)}')
-    # the small term undoes rounding: 0.95 * 20 is 19 and not 19.000000001
-    accepted = math.ceil(recall * len(positive) - 1e-9)
-    threshold = positive.kthvalue(max(accepted, 1)).values
-    return (negative <= threshold).double().mean()
 
 
 class _Relevant:
@@ -355,10 +187,10 @@ class _Figures:
         """By matrix products, ``chunk_size`` of the ``queries`` at once."""
         total = self.gallery.shape[0]
         depth = total if self.with_map else self.most
-        size = chunk_size or _chunk_size(total, depth,
-                                         self.gallery.element_size())
+        size = chunk_size or queries_at_once(total, depth,
+                                             self.gallery.element_size())
         sums = self.nothing()
-        for rows in _blocks(queries, size):
+        for rows in blocks(queries, size):
             sums += self._sums(rows, *self._multiply(rows, depth))
         return sums
 
@@ -370,7 +202,7 @@ class _Figures:
         searched = min(total, depth + 2)
         sums = self.nothing()
         unsure = [queries[:0]]
-        for rows in _blocks(queries, 4096):
+        for rows in blocks(queries, 4096):
             values, nearest = search(self.queries[rows], searched)
             hits = self._are_hits(rows, nearest)
             lowered = values - self.tie * hits
@@ -393,7 +225,7 @@ class _Figures:
         if self.relevant.itself:
             similarity[torch.arange(len(rows), device=rows.device), rows] = \
                 -math.inf
-        _, nearest = _top(similarity, depth)
+        _, nearest = top(similarity, depth)
         hits = self._are_hits(rows, nearest)
         if self.relevant.itself and depth == similarity.shape[1]:
             hits[:, -1] = False  # the query itself, at minus infinity
@@ -439,52 +271,6 @@ def _first_rank(similarity: Tensor, hits: Tensor, row: Tensor, item: Tensor,
     return (similarity > best[:, None]).sum(1) + 1
 
 
-def _top(similarity: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """``similarity.topk(k)``; faster for a long row and a small ``k``.
-
-    The ``k`` largest lie in the ``k`` groups with the largest maxima. A pass
-    for the maxima is vectorised, unlike the selection over a whole row.
-    """
-    total = similarity.shape[1]
-    groups = total // _GROUP
-    if similarity.is_cuda or k * 8 > groups:
-        return similarity.topk(k, dim=1)
-    whole = groups * _GROUP
-    folded = similarity[:, :whole].view(-1, groups, _GROUP)
-    best = folded.amax(2).topk(k, dim=1, sorted=False).indices
-    places = (best[:, :, None] * _GROUP + torch.arange(
-        _GROUP, device=best.device)).flatten(1)
-    rest = torch.arange(whole, total, device=best.device)
-    places = torch.cat([places, rest.expand(len(places), -1)], 1)
-    values, index = similarity.gather(1, places).topk(k, dim=1)
-    return values, places.gather(1, index)
-
-
-def _normalised(embeddings: Tensor) -> Tensor:
-    lifted = embeddings.detach()
-    if lifted.dtype != torch.float64:
-        lifted = lifted.float()
-    lengths = torch.linalg.vector_norm(lifted, dim=1)
-    # where squares overflow or vanish, the row is brought near 1 first
-    if bool(((lengths < 1e-9) | lengths.isinf()).any()):
-        lifted = lifted / lifted.abs().amax(
-            1, keepdim=True).clamp(min=torch.finfo(lifted.dtype).tiny)
-    return F.normalize(lifted, dim=1)
-
-
-def _check_chunk_size(chunk_size: int | None) -> None:
-    if chunk_size is not None and chunk_size < 1:
-        raise ValueError(
-            f'chunk_size must be at least 1, or None, but got {chunk_size}')
-
-
-def _chunk_size(gallery: int, depth: int, width: int) -> int:
-    # similarities; a comparison of them; neighbours, as values, as indices
-    # and in the running sums
-    row = gallery * (width + 1) + depth * (width + 40)
-    return max(1, min(4096, _BLOCK_BYTES // max(row, 1)))
-
-
 def _check(embeddings: Tensor, labels: Tensor, name: str) -> None:
     if embeddings.dim() != 2 or labels.shape != embeddings.shape[:1]:
         raise ValueError(
@@ -493,16 +279,4 @@ def _check(embeddings: Tensor, labels: Tensor, name: str) -> None:
     if not embeddings.is_floating_point() or labels.is_floating_point():
         raise ValueError(f'{name} need floating embeddings and integer '
                          f'labels, not {embeddings.dtype}, {labels.dtype}')
-    _check_finite(embeddings, name)
-
-
-def _check_finite(embeddings: Tensor, name: str) -> None:
-    for block in _blocks(embeddings, 8192):
-        if not block.isfinite().all():
-            raise ValueError(f'{name} hold an embedding that is not finite; '
-                             'look for a diverged training')
-
-
-def _blocks(tensor: Tensor, size: int) -> Iterator[Tensor]:
-    for start in range(0, tensor.shape[0], size):
-        yield tensor[start:start + size]
+    check_finite(embeddings, name)

@@ -5,9 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mmrank.functional.retrieval import (
-    average_precision,
-    fpr_at_recall,
+from mmrank.functional import (
     nearest_neighbours,
     retrieval_metrics,
 )
@@ -190,18 +188,6 @@ def test_constant_embeddings_score_as_badly_as_possible_in_any_order():
         assert found['mAP'] == pytest.approx(expected, abs=1e-6)
 
 
-def test_the_grouped_search_finds_what_a_full_search_finds():
-    x = torch.randn(3000, 6)
-    x[100:200] = x[:100]
-    similarity = torch.nn.functional.normalize(x)
-    similarity = similarity @ similarity.T
-    similarity.fill_diagonal_(-math.inf)
-    values, indices = nearest_neighbours(x, k=4, chunk_size=700)
-    assert torch.allclose(values, similarity.topk(4).values, atol=1e-6)
-    assert torch.allclose(similarity.gather(1, indices), values, atol=1e-6)
-    assert nearest_neighbours(x[:2], k=9)[1].shape == (2, 1)
-
-
 def test_a_tie_that_an_index_cuts_off_is_still_pessimistic():
     """The relevant item is found first of 30 equals and stands last."""
     x = torch.zeros(31, 2)
@@ -236,82 +222,6 @@ def test_bad_input_is_named(changed, word):
     good = dict(queries=torch.ones(4, 2), query_labels=torch.zeros(4).long())
     with pytest.raises(ValueError, match=word):
         retrieval_metrics(**{**good, **changed})
-
-
-@pytest.mark.parametrize('convention, value', [
-    ('finite', 5 / 6), ('trapezoid', .791667), ('threshold', 5 / 6)])
-def test_each_convention_of_average_precision_has_its_own_number(
-        convention, value):
-    found = average_precision(
-        torch.tensor([4., 3., 2., 1.]), torch.tensor([1, 0, 1, 0]),
-        convention=convention)
-    assert found.item() == pytest.approx(value, abs=1e-6)
-
-
-@pytest.mark.parametrize('convention', ['finite', 'trapezoid', 'threshold'])
-def test_average_precision_of_ties_does_not_depend_on_the_order(convention):
-    scores, relevance = torch.ones(4), torch.tensor([1, 0, 0, 0])
-    found = {round(average_precision(
-        scores, relevance.roll(shift), convention=convention).item(), 9)
-        for shift in range(4)}
-    assert len(found) == 1
-    if convention != 'trapezoid':
-        assert found == {0.25}
-
-
-def test_constant_descriptors_have_average_precision_near_chance():
-    relevance = torch.zeros(100)
-    relevance[:5] = 1
-    found = average_precision(
-        torch.zeros(100), relevance, convention='threshold')
-    assert found.item() == pytest.approx(0.05)
-
-
-def test_threshold_average_precision_equals_scikit_learns():
-    sklearn = pytest.importorskip('sklearn.metrics')
-    scores = torch.randint(0, 6, (7, 30)).float()
-    relevance = torch.rand(7, 30) < .3
-    relevance[:, 0] = True
-    found = average_precision(scores, relevance, convention='threshold')
-    for row in range(7):
-        assert found[row].item() == pytest.approx(
-            sklearn.average_precision_score(relevance[row], scores[row]))
-
-
-def test_average_precision_of_nothing_relevant_is_nan():
-    assert average_precision(torch.ones(3), torch.zeros(3)).isnan()
-    with pytest.raises(ValueError, match='convention'):
-        average_precision(torch.ones(3), torch.ones(3), convention='area')
-
-
-def test_fpr_at_95_accepts_exactly_95_of_100_matches():
-    distances = torch.cat([torch.arange(100) / 100., torch.tensor(
-        [.935, .94, .945, .99])])
-    matches = torch.arange(104) < 100
-    # the 95th match lies at 0.94; two of four others at or below it
-    assert fpr_at_recall(distances, matches).item() == 0.5
-
-
-def test_fpr_of_a_constant_distance_is_one():
-    matches = torch.tensor([1, 0, 1, 0])
-    assert fpr_at_recall(torch.zeros(4), matches).item() == 1.0
-
-
-@pytest.mark.parametrize('distances, matches, word', [
-    ([1., 2.], [1, 1], 'non-matching'), ([1., 2.], [0, 0], 'matching'),
-    ([1., math.nan], [0, 1], 'NaN'), ([1.], [0, 1], 'length')])
-def test_fpr_without_both_kinds_of_pairs_is_an_error(
-        distances, matches, word):
-    with pytest.raises(ValueError, match=word):
-        fpr_at_recall(torch.tensor(distances), torch.tensor(matches))
-
-
-def test_a_block_of_the_largest_benchmark_is_bounded_in_memory():
-    from mmrank.functional import retrieval
-    for depth in (12, 60502):
-        rows = retrieval._chunk_size(60502, depth, 4)
-        # similarities, and neighbours as values and as indices
-        assert 1 <= rows * (60502 * 4 + depth * 12) <= 2**28
 
 
 @pytest.mark.parametrize('scale', [2.**100, 2.**-100])

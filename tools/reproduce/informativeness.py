@@ -29,7 +29,7 @@ from measuring import grid
 
 from mmrank.datasets import PhotoTourDataset
 from mmrank.datasets.generators.photo_patches import write_photo_patches
-from mmrank.functional.triplets import squared_distances
+from mmrank.functional import squared_distances
 from mmrank.registry import MODELS
 
 

@@ -8,7 +8,7 @@ import torch
 from mmengine.evaluator import BaseMetric
 
 from mmrank.evaluation.shared_errors import share_errors
-from mmrank.functional.retrieval import fpr_at_recall
+from mmrank.functional import fpr_at_recall
 from mmrank.registry import METRICS
 
 

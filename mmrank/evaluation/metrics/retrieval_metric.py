@@ -13,7 +13,7 @@ from mmengine.logging import MMLogger
 from mmrank.evaluation.embeddings import EmbeddingCollector, Embeddings
 from mmrank.evaluation.faiss_search import faiss_index
 from mmrank.evaluation.shared_errors import share_errors
-from mmrank.functional.retrieval import retrieval_metrics
+from mmrank.functional import retrieval_metrics
 from mmrank.registry import METRICS
 
 

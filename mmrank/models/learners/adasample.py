@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from mmrank.functional.triplets import (
+from mmrank.functional import (
     adasample_probabilities,
     adasample_weights,
     draw,

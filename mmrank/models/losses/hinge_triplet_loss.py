@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from mmrank.functional.triplets import (
+from mmrank.functional import (
     DISTANCES,
     hinge_triplet_losses,
     weighted_mean,

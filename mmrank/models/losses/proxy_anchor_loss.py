@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from mmrank.functional.proxies import proxy_anchor_loss
+from mmrank.functional import proxy_anchor_loss
 from mmrank.registry import MODELS
 
 from .embedding_loss import EmbeddingContext, EmbeddingLoss

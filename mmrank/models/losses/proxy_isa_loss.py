@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from mmengine.logging import MessageHub
 from torch import Tensor
 
-from mmrank.functional.proxies import (
+from mmrank.functional import (
     cosine_similarities,
     proxy_isa_loss,
     proxy_isa_schedule,

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mmrank.functional.ranking import blackbox_map_terms
+from mmrank.functional import blackbox_map_terms
 from mmrank.registry import MODELS
 from mmrank.state import BatchMemory, Collectives
 

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mmrank.functional.ranking import blackbox_recall_loss
+from mmrank.functional import blackbox_recall_loss
 from mmrank.registry import MODELS
 from mmrank.state import BatchMemory
 

@@ -15,48 +15,11 @@ from mmrank.functional import (
     rank_counts,
 )
 
-from ..oracles import (
-    argsort_ap_loss,
-    pairwise_ap,
-    pairwise_map,
-    pairwise_recall,
-)
+from ..oracles import argsort_ap_loss, pairwise_ap, pairwise_map
+from .ranking_cases import CASES, assert_same, draw_scores, lift
 
 DEVICES = ['cpu'] + ['cuda'] * torch.cuda.is_available()
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-
-
-def draw_scores(generator, n, columns, dtype, levels):
-    scores = torch.randn(n, columns, generator=generator)
-    if levels:  # heavy ties, both zeros among them
-        scores = (scores * levels).round() / levels
-    return scores.to(dtype)
-
-
-def lift(scores):
-    return scores.to(torch.promote_types(scores.dtype, torch.float32))
-
-
-def assert_same(loss, gradient, expected, dtype):
-    value, slope = expected
-    tight = 1e-12 if dtype == torch.float64 else 2e-7
-    assert loss.item() == pytest.approx(value.item(), rel=tight, abs=1e-15)
-    assert gradient.dtype == dtype
-    torch.testing.assert_close(
-        gradient, slope.to(dtype),
-        rtol=1e-12 if dtype == torch.float64 else
-        {torch.float32: 3e-7}.get(dtype, 1e-2), atol=1e-15
-        if dtype in (torch.float32, torch.float64) else 1e-7)
-
-
-CASES = dict(
-    seed=st.integers(0, 2**31),
-    n=st.integers(0, 200),
-    density=st.sampled_from([0., .01, .1, .5, .9, 1.]),
-    dtype=st.sampled_from(DTYPES),
-    levels=st.sampled_from([0, 1, 2, 5]),
-    margin=st.sampled_from([0., .15, 1., 2.5]),
-    exponent=st.floats(-3, 3))
 
 
 @settings(max_examples=150, deadline=None, derandomize=True)
@@ -98,27 +61,6 @@ def test_map_loss_equals_the_pairwise_oracle(
     assert_same(loss, leaf.grad, pairwise_map(
         lifted[:n], relevance[:n], memory=(lifted[n:], relevance[n:]),
         **settings_), dtype)
-
-
-@settings(max_examples=80, deadline=None, derandomize=True)
-@given(**{**CASES, 'n': st.integers(0, 40)}, queries=st.integers(0, 12),
-       weighting=st.sampled_from(['log', 'loglog']), holes=st.booleans())
-def test_recall_loss_equals_the_pairwise_oracle(
-        seed, n, density, dtype, levels, margin, exponent, queries,
-        weighting, holes):
-    generator = torch.Generator().manual_seed(seed)
-    scores = draw_scores(generator, queries, n, dtype, levels)
-    relevance = torch.rand(scores.shape, generator=generator) < density
-    valid = torch.rand(scores.shape, generator=generator) < .8 \
-        if holes else None
-    leaf = scores.clone().requires_grad_()
-    loss = blackbox_recall_loss(
-        leaf, relevance, margin=margin, lambda_val=10**exponent,
-        weighting=weighting, valid=valid)
-    loss.backward()
-    assert_same(loss, leaf.grad, pairwise_recall(
-        lift(scores), relevance, margin, 10**exponent, weighting, valid),
-        dtype)
 
 
 @pytest.mark.parametrize('size', [1, 16, 40, 100])
@@ -410,12 +352,6 @@ def test_bad_input_is_named(change, message):
                  relevance=torch.zeros(3, 2).bool())
     with pytest.raises(ValueError, match=message):
         blackbox_map_loss(**{**usual, **change})
-
-
-def test_unknown_weighting_is_named():
-    with pytest.raises(ValueError, match="'cubic'"):
-        blackbox_recall_loss(
-            torch.zeros(1, 2), torch.ones(1, 2).bool(), weighting='cubic')
 
 
 @pytest.mark.parametrize('backend', ['eager', 'aot_eager'])
