@@ -347,7 +347,8 @@ def test_a_prediction_keeps_the_order_of_the_logits():
 
 
 @pytest.mark.parametrize(('labels', 'message'), [
-    ((torch.zeros(5).long(), torch.rand(5)), 'tuple'),
+    ((torch.zeros(5).long(), torch.rand(4)), 'quality'),
+    ((torch.zeros(5).long(), ), 'tuple'),
     (torch.rand(5, C), 'soft'),
     (torch.rand(5), 'float'),
     (torch.zeros(4).long(), '4 labels'),

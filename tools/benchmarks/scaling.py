@@ -37,7 +37,7 @@ WORLDS = (1, 2, 8, 64, 256, 1024)
 HEADER = ('loss', 'sizes per process', 'W', 'received MB', 'Mflop',
           'seconds')
 # where the losses look the other processes up
-SEAMS = ('mmrank.models.losses.rambo_loss.Collectives',
+SEAMS = ('mmrank.models.losses.ranking_loss.Collectives',
          'mmrank.models.losses.embedding_loss.Collectives',
          'mmrank.models.losses.global_batch.Collectives',
          'mmrank.models.losses.proxy_isa_loss.Collectives',

@@ -17,6 +17,7 @@ from mmengine.runner import Runner
 from torch import nn
 from torch.utils.data import DataLoader
 
+from ...models.losses import RankingLoss
 from ...registry import HOOKS
 
 
@@ -113,7 +114,7 @@ def calibrate_detector(model: nn.Module, dataloader: DataLoader,
 def _calibrations(model: nn.Module) -> list[Any]:
     losses = {
         name: module for name, module in model.named_modules()
-        if getattr(module, 'is_ranking_loss', False)
+        if isinstance(module, RankingLoss)
         and not name.startswith('rpn_head.')
     }
     if not losses:

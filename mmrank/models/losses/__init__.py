@@ -5,6 +5,7 @@ from .proxy_anchor_loss import ProxyAnchorLoss
 from .proxy_isa_loss import ProxyISALoss
 from .rambo_loss import RaMBOLoss
 from .rambo_recall_loss import RaMBORecallLoss
+from .ranking_loss import RankingContext, RankingLoss
 
 __all__ = [
     'EmbeddingContext',
@@ -15,4 +16,6 @@ __all__ = [
     'PytorchMetricLearningLoss',
     'RaMBOLoss',
     'RaMBORecallLoss',
+    'RankingContext',
+    'RankingLoss',
 ]

@@ -17,6 +17,8 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_module_registration_hook
 
+from mmrank.models.losses.ranking_loss import RankingLoss
+
 _PER_LEVEL = ('calls its loss once a pyramid level, and AP within each level '
               'is not AP; use mmrank.RankRetinaHead, mmrank.RankATSSHead, '
               'mmrank.RankRPNHead, or derive from the head together with '
@@ -74,12 +76,12 @@ RULES: dict[str, str] = {
 MENDED = (_PER_LEVEL, _UNKNOWN, _SHARED)
 
 
-def bind(head: nn.Module, loss: nn.Module) -> None:
+def bind(head: nn.Module, loss: RankingLoss) -> None:
     """Check that ``head`` can honour ``loss``, and fit the two together.
 
     Args:
         head (nn.Module): the head that takes the loss as its ``loss_cls``.
-        loss (nn.Module): a ranking loss (``is_ranking_loss = True``).
+        loss (RankingLoss): the ranking loss.
 
     Raises:
         ValueError: if the head cannot honour the loss, reads the config's
@@ -98,10 +100,10 @@ def bind(head: nn.Module, loss: nn.Module) -> None:
             f'{type(loss).__name__}: it {reason}. docs/detectors.md lists '
             'the heads that can.')
     _check_convention(head, loss)
-    classes = getattr(loss, 'num_classes', None)
-    if classes is not None and classes != head.num_classes:
+    if loss.num_classes not in (None, head.num_classes):
         raise ValueError(
-            f'{type(loss).__name__} was told num_classes={classes}, but its '
+            f'{type(loss).__name__} was told '
+            f'num_classes={loss.num_classes}, but its '
             f'head {type(head).__name__} has num_classes={head.num_classes}')
     head._register_load_state_dict_pre_hook(
         fold_background_row, with_module=True)
@@ -155,7 +157,7 @@ def fold_background_row(head: nn.Module, state_dict: dict[str, Tensor],
         'is the log-odds against the background', stacklevel=2)
 
 
-def _check_convention(head: nn.Module, loss: nn.Module) -> None:
+def _check_convention(head: nn.Module, loss: RankingLoss) -> None:
     """mmdet's other heads read ``use_sigmoid`` themselves."""
     if _is(head, 'BBoxHead'):
         return
@@ -189,8 +191,16 @@ def _is(head: nn.Module, name: str) -> bool:
 
 def _on_registration(module: nn.Module, name: str,
                      submodule: nn.Module | None) -> None:
-    if name == 'loss_cls' and getattr(submodule, 'is_ranking_loss', False):
+    if name != 'loss_cls':
+        return
+    if isinstance(submodule, RankingLoss):
         bind(module, submodule)
+    elif getattr(submodule, 'is_ranking_loss', False):
+        raise ValueError(
+            f'{type(submodule).__name__} says is_ranking_loss = True, but '
+            f'{type(module).__name__} would not train it as a ranking: '
+            'derive it from mmrank.models.losses.RankingLoss and write '
+            'ranking_terms(scores, relevance, context)')
 
 
 def watch_heads() -> None:
