@@ -163,8 +163,10 @@ LOSSES: dict[str, tuple[Callable, str]] = {
         lambda: RaMBOLoss()(ROWS, LABELS[:2]), r'\(4, 3\).*2 labels'),
     'RaMBO: one-hot labels': (
         lambda: RaMBOLoss()(ROWS, HOT.float()), 'one integer label'),
-    'RaMBO: labels with scores (quality focal)': (
-        lambda: RaMBOLoss()(ROWS, (LABELS, ROWS[:, 0])), 'tuple'),
+    'RaMBO: a quality of another length (quality focal)': (
+        lambda: RaMBOLoss()(ROWS, (LABELS, ROWS[:2, 0])), 'quality.*2'),
+    'RaMBO: labels with two qualities': (
+        lambda: RaMBOLoss()(ROWS, (LABELS, LABELS, LABELS)), 'tuple'),
     'RaMBO: another number of columns': (
         lambda: RaMBOLoss(num_classes=7)(ROWS, LABELS), '7 columns.*got 3'),
     'RaMBO: loss and head disagree on C': (
