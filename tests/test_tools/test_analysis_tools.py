@@ -81,22 +81,122 @@ def run(tmp_path):
     return tmp_path / 'run'
 
 
-def test_draws_the_newest_log_of_a_run(run, tmp_path, capsys):
+def write_log(folder, values, name='loss', first=1):
+    """A log of a start; ``values`` from step ``first`` on."""
+    folder = folder / 'vis_data'
+    folder.mkdir(parents=True)
+    (folder / 'scalars.json').write_text('\n'.join(
+        json.dumps({name: value, 'time': .1, 'iter': step, 'step': step})
+        for step, value in enumerate(values, first)))
+
+
+def plot_logs(*arguments):
+    _tool('plot_logs').main([str(each) for each in arguments])
+
+
+def test_draws_the_log_of_a_run(run, tmp_path, capsys):
     out = tmp_path / 'logs.png'
-    _tool('plot_logs').main([str(run), '--out', str(out)])
+    plot_logs(run, '--out', out)
     assert out.read_bytes().startswith(PNG)
     assert 'loss 5.0000 -> 2.0000 (4 values)' in capsys.readouterr().out
 
 
+def test_n27_a_run_stopped_at_50_and_resumed_to_100_is_one_curve(
+        tmp_path, capsys):
+    write_log(tmp_path / 'run/20240101_000000', np.arange(1., 51))
+    write_log(tmp_path / 'run/20240102_000000', np.arange(51., 101), first=51)
+    curve = _tool('plot_logs').read_run(tmp_path / 'run')['loss']
+    assert curve == {step: float(step) for step in range(1, 101)}
+    plot_logs(tmp_path / 'run', '--out', tmp_path / 'x.png')
+    assert 'loss 1.0000 -> 100.0000 (100 values)' in capsys.readouterr().out
+
+
+def test_n27_a_step_logged_twice_counts_once_with_the_later_value(tmp_path):
+    # stopped at 60, of which the checkpoint at 50 kept 50; stopped at 55
+    write_log(tmp_path / 'run/20240101_000000', [1.] * 60)
+    write_log(tmp_path / 'run/20240102_000000', [2.] * 5, first=51)
+    curve = _tool('plot_logs').read_run(tmp_path / 'run')['loss']
+    assert list(curve) == list(range(1, 56))
+    assert [curve[step] for step in (50, 51, 55)] == [1., 2., 2.]
+
+
+def test_n27_a_run_begun_anew_in_its_folder_forgets_the_first_start(tmp_path):
+    write_log(tmp_path / 'run/20240101_000000', [1.] * 60)
+    write_log(tmp_path / 'run/20240102_000000', [2.] * 3)
+    curve = _tool('plot_logs').read_run(tmp_path / 'run')['loss']
+    assert curve == {1: 2., 2: 2., 3: 2.}
+
+
+def test_times_of_validation_epochs_do_not_mix_with_those_of_steps(tmp_path):
+    write_log(tmp_path / 'run/20240101_000000', [1.] * 4)
+    with open(tmp_path / 'run/20240101_000000/vis_data/scalars.json',
+              'a') as file:
+        file.write('\n' + json.dumps({'time': 9., 'R@1': .5, 'step': 2}))
+    curves = _tool('plot_logs').read_run(tmp_path / 'run')
+    assert curves['time'] == dict.fromkeys(range(1, 5), 0.1)
+    assert curves['val/time'] == {2: 9.}
+
+
+def test_runs_of_one_label_are_seeds_with_mean_and_band(
+        tmp_path, capsys, monkeypatch):
+    from matplotlib.axes import Axes
+    bands = []
+    monkeypatch.setattr(Axes, 'fill_between', lambda self, steps, low, high,
+                        **_: bands.append((list(steps), low, high)))
+    for seed, value in enumerate((1., 3.)):
+        write_log(tmp_path / f'seed{seed}/20240101_000000', [value] * 4)
+    write_log(tmp_path / 'other/20240101_000000', [7.] * 2)
+    plot_logs(tmp_path / 'seed0', tmp_path / 'seed1', tmp_path / 'other',
+              '--labels', 'a', 'a', 'b', '--out', tmp_path / 'x.png')
+    text = capsys.readouterr().out
+    assert 'a: loss 2.0000 -> 2.0000 (4 values of 2 seeds)' in text
+    assert 'b: loss 7.0000 -> 7.0000 (2 values)' in text
+    (steps, low, high), = bands
+    assert steps == [1, 2, 3, 4]
+    np.testing.assert_allclose(low, 2 - 2**.5)
+    np.testing.assert_allclose(high, 2 + 2**.5)
+
+
+def test_seeds_without_a_common_step_are_refused(tmp_path):
+    write_log(tmp_path / 'a/20240101_000000', [1.])
+    write_log(tmp_path / 'b/20240101_000000', [1.], first=2)
+    with pytest.raises(SystemExit, match="'x' have no step of 'loss'"):
+        plot_logs(tmp_path / 'a', tmp_path / 'b', '--labels', 'x', 'x',
+                  '--out', tmp_path / 'x.png')
+
+
 def test_an_unknown_key_is_answered_with_those_there_are(run, tmp_path):
-    with pytest.raises(ValueError, match=r"'bbox_mAP'.*retrieval/R@1"):
-        _tool('plot_logs').main([
-            str(run), '--out', str(tmp_path / 'x.png'), '--keys', 'bbox_mAP'])
+    with pytest.raises(SystemExit, match=r"^error.*'mAP'.*retrieval/R@1"):
+        plot_logs(run, '--out', tmp_path / 'x.png', '--keys', 'mAP')
 
 
-def test_a_folder_without_a_log_is_refused(tmp_path):
-    with pytest.raises(FileNotFoundError, match='work directory of a run'):
-        _tool('plot_logs').main([str(tmp_path), '--out', 'x.png'])
+def test_a_key_that_one_run_lacks_is_told_and_left_out_there(
+        run, tmp_path, capsys):
+    write_log(tmp_path / 'b/20240101_000000', [.2], name='mAP')
+    plot_logs(run, tmp_path / 'b', '--out', tmp_path / 'x.png', '--keys',
+              'mAP')
+    text = capsys.readouterr().out
+    assert f"{run} holds no 'mAP': left out there" in text
+    assert 'mAP 0.2000' in text
+
+
+def test_a_logarithmic_axis_wants_values_above_0(run, tmp_path):
+    plot_logs(run, '--log', '--out', tmp_path / 'x.png')
+    assert (tmp_path / 'x.png').read_bytes().startswith(PNG)
+    write_log(tmp_path / 'b/20240101_000000', [1., 0.])
+    with pytest.raises(SystemExit, match="'loss' of b.*leave out --log"):
+        plot_logs(tmp_path / 'b', '--labels', 'b', '--log', '--out',
+                  tmp_path / 'y.png')
+    assert not (tmp_path / 'y.png').exists()
+
+
+def test_a_folder_without_a_log_or_with_several_runs_is_refused(tmp_path):
+    with pytest.raises(SystemExit, match='work directory of a run'):
+        plot_logs(tmp_path, '--out', tmp_path / 'x.png')
+    write_log(tmp_path / 'a/20240101_000000', [1.])
+    write_log(tmp_path / 'b/20240101_000000', [1.])
+    with pytest.raises(SystemExit, match='several runs.*one by one'):
+        plot_logs(tmp_path, '--out', tmp_path / 'x.png')
 
 
 def test_smoothing_averages_only_what_there_is():
