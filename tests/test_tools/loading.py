@@ -1,10 +1,13 @@
 """A script under tools/ as a module."""
 
 import importlib.util
+import sys
 from pathlib import Path
 from types import ModuleType
 
 TOOLS = Path(__file__).resolve().parents[2] / 'tools'
+# the scripts do the same, to find ``measuring``
+sys.path.append(str(TOOLS))
 
 
 def load_tool(name: str) -> ModuleType:

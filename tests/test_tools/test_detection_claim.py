@@ -29,8 +29,7 @@ def rows(script, gain=0.1):
         result.append(dict(
             cell=cell.name, stage=cell.stage, method=cell.method,
             seed=cell.seed, AP50=value, loss=0.5, seconds=1.0, steps=10,
-            commit='0', hardware='none', torch='2', date='today',
-            command='none', **setting._asdict()))
+            **setting._asdict()))
     return result
 
 
@@ -92,10 +91,11 @@ def test_the_report_compares_by_the_mann_whitney_test(
     start, end = script.README_TABLE
     readme.write_text(f'before\n{start}\nold\n{end}\nafter\n')
     path = tmp_path / 'cells.csv'
+    grid = script.grid(path)
     for row in rows(script):
-        script.append(path, row)
-    assert script.read(path)[0]['AP50'] == pytest.approx(0.6)
-    script.report(path)
+        grid.append(row)
+    assert grid.rows()[0]['AP50'] == pytest.approx(0.6)
+    script.write_report(path)
     text = readme.read_text()
     line = next(li for li in text.splitlines() if li.startswith('| RaMBO |'))
     # five seeds, all above: 2 of the 252 orders are as extreme
@@ -118,14 +118,15 @@ def test_a_cell_runs_once_and_is_skipped_the_next_time(
         'backbone', 'neck', 'rpn_head'}
     path = tmp_path / 'cells.csv'
     name = script.CELLS[-1].name
+    grid = script.grid(path)
     for row in rows(script):
         if row['stage'] == 'tune':
-            script.append(path, row)
-    done = len(script.read(path))
+            grid.append(row)
+    done = len(grid.rows())
     for _ in range(2):
         script.run_cell(name, path, data, trunk, None)
-    assert len(script.read(path)) == done + 1
-    last = script.read(path)[-1]
+    assert len(grid.rows()) == done + 1
+    last = grid.rows()[-1]
     assert last['cell'] == name and 0 <= last['AP50'] <= 1
     assert 0 < last['loss'] <= script.RAMBO_WEIGHT
     assert 'done before' in capsys.readouterr().out

@@ -1,82 +1,147 @@
 import pytest
 import torch
 
-from mmrank.datasets import GlyphRetrievalDataset
-
 from .loading import load_tool
+
+NAMES = ('Proxy-Anchor', 'Proxy-ISA', 'Proxy-NCA++', 'SoftTriple',
+         'Contrastive', 'Triplet, semi-hard', 'Multi-similarity', 'FastAP',
+         'Smooth-AP', 'SupCon', 'RaMBO log', 'RaMBO loglog, no margin')
 
 
 @pytest.fixture
-def tool(monkeypatch):
-    module = load_tool('reproduce/retrieval.py')
-    names = ('Triplet', 'Proxy-Anchor', 'RaMBO log', 'RaMBO log, neither')
-    monkeypatch.setattr(module, 'METHODS',
-                        {name: module.METHODS[name] for name in names})
-    monkeypatch.setattr(module, 'SEEDS', range(2))
-    monkeypatch.setattr(module, 'load', lambda split: None)
-    return module
+def tool():
+    return load_tool('reproduce/retrieval.py')
 
 
-def score(cell, train, test):
-    """Best at lr 0.003, and where a second setting is large."""
-    figure = .5 - abs(cell['lr'] - 3e-3) + cell['lambda_val'] / 100 + \
-        cell['proxy_lr'] + cell['seed'] / 1000
-    if cell['method'] == 'Triplet' and cell['lr'] == 1e-2:
-        figure = float('nan')  # diverged
-    return {'R@1': figure, 'MAP@R': figure / 2}
+@pytest.fixture
+def comparison(tool, tmp_path):
+    return tool.Comparison(
+        tmp_path / 'cells.csv', tool.QUICK, cache=tmp_path / 'trunks',
+        methods={name: tool.METHODS[name] for name in NAMES[::5]})
 
 
-def test_an_interrupted_comparison_goes_on_with_the_tuned_settings(
-        tool, tmp_path, monkeypatch):
-    monkeypatch.setattr(tool, 'train_and_test', score)
-    path = tmp_path / 'cells.csv'
-    tool.run(path, 4, str(tmp_path / 'lock'))
-    assert len(tool.read(path)) == 4
-    tool.run(path, None, None)
-    rows = tool.read(path)
-    assert len({tool.key(row) for row in rows}) == len(rows)
-    # 3 for Triplet, 3 x 2 for the two others, then methods x seeds
-    assert len(rows) == 3 + 6 + 6 + 4 * 2
-    for row in rows[15:]:
-        assert row['lr'] == 3e-3
-        assert row['lambda_val'] == (4. if 'RaMBO' in row['method'] else 0.)
-    assert rows[15]['seed'] == rows[18]['seed'] != rows[19]['seed']
-    tool.run(path, None, None)
-    assert len(tool.read(path)) == len(rows)
+def score(cell):
+    """Best at the higher learning rate and the first value."""
+    found = .3 + 10 * cell['lr'] - cell['value'] / 1000 + cell['seed'] / 500
+    return {'R@1': found, 'MAP@R': found / 2, 'best R@1': found,
+            'best MAP@R': found / 2, 'train seconds': 1., 'steps': 4,
+            'curve': f'2:0.5:{found:.3f}:{found / 2:.3f};'
+                     f'4:1.0:{found:.3f}:{found / 2:.3f}'}
 
 
-def test_the_report_fills_the_readmes_that_want_the_table(
-        tool, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(tool, 'train_and_test', score)
-    monkeypatch.setattr(tool, 'ROOT', tmp_path)
-    start, end = tool.README_TABLE
-    for name, text in (('a', f'before\n{start}\nold\n{end}\nafter\n'),
-                       ('b', 'no table\n')):
-        (tmp_path / 'configs' / name).mkdir(parents=True)
-        (tmp_path / 'configs' / name / 'README.md').write_text(text)
-    path = tmp_path / 'cells.csv'
-    tool.run(path, None, None)
-    tool.report(path)
-    tool.report(path)
-    filled = (tmp_path / 'configs/a/README.md').read_text()
-    assert filled.startswith(f'before\n{start}\n| Method')
-    assert filled.endswith(f'{end}\nafter\n') and 'old' not in filled
-    assert filled.count('| Proxy-Anchor |') == 1
-    assert 'Mann-Whitney' in filled and 'commit' in filled
-    assert (tmp_path / 'configs/b/README.md').read_text() == 'no table\n'
-    assert path.with_suffix('.svg').exists()
-    assert 'RaMBO log, neither' in capsys.readouterr().out
+def test_every_method_gets_the_same_search(tool):
+    assert len({len(m.values) for m in tool.METHODS.values()}) == 1
+    assert len(tool.METHODS) == 10 + 2 * 3 * 2
+    random = {name for name, m in tool.METHODS.items() if m.per_class == 1}
+    assert random == {'Proxy-Anchor', 'Proxy-ISA', 'Proxy-NCA++',
+                      'SoftTriple'}
+    assert {m.per_class for m in tool.METHODS.values()} == {1, 4}
+    assert set(tool.PAIRS) <= set(tool.METHODS)
 
 
-def test_a_cell_trains_and_repeats_itself(tool, monkeypatch):
-    monkeypatch.setattr(tool, 'STEPS', 2)
-    data = GlyphRetrievalDataset(split='val', num_classes=30)
-    data.full_init()
-    images = torch.rand(len(data), 1, 32, 32)
-    split = images, torch.from_numpy(data.get_labels()), data
-    cell = dict(method='Proxy-Anchor', lr=1e-3, proxy_lr=1e-3, lambda_val=0.,
-                seed=1)
-    found = tool.train_and_test(cell, split, split)
-    assert 0 <= found['MAP@R'] <= 1
-    assert found == tool.train_and_test(cell, split, split)
-    assert found != tool.train_and_test(dict(cell, seed=2), split, split)
+@pytest.mark.parametrize('per_class', [1, 4])
+def test_batches_are_random_or_four_of_a_class(tool, per_class):
+    labels = torch.arange(40).repeat_interleave(8)
+    split = tool.Split(torch.zeros(len(labels), 1), labels)
+    for _, batch in zip(range(20), tool.batches(split, 16, per_class, 0)):
+        counts = labels[batch].bincount()
+        assert len(batch) == 16
+        assert per_class == 1 or set(counts.tolist()) <= {0, 4}
+
+
+def test_the_noisy_column_exchanges_a_fifth_of_the_labels(tool):
+    labels = torch.arange(100).repeat_interleave(10)
+    split = tool.Split(torch.zeros(1000, 1), labels)
+    noisy = tool.spoil(split, 'permuted', 3)
+    assert torch.equal(noisy.labels.bincount(), labels.bincount())
+    assert 170 < int((noisy.labels != labels).sum()) <= 200
+    assert torch.equal(noisy.labels, tool.spoil(split, 'permuted', 3).labels)
+    assert not torch.equal(noisy.labels,
+                           tool.spoil(split, 'permuted', 4).labels)
+    assert tool.spoil(split, 'clean', 3) == split
+
+
+def test_the_long_tailed_column_leaves_from_all_to_two_of_a_class(tool):
+    labels = torch.arange(50).repeat_interleave(16)
+    split = tool.Split(torch.arange(800.)[:, None], labels)
+    found = tool.spoil(split, 'long-tailed', 0)
+    sizes = found.labels.bincount().sort().values
+    assert sizes[0] == 2 and sizes[-1] == 16
+    assert sizes[25] == pytest.approx(32**.5, abs=1)
+    assert torch.equal(found.images[:, 0].long() // 16, found.labels)
+
+
+def test_a_search_is_finished_before_the_test_and_a_run_goes_on(
+        tool, comparison):
+    comparison.do = score
+    comparison.run(5)
+    rows = comparison.grid.rows()
+    assert {row['stage'] for row in rows} == {'tune'} and len(rows) == 5
+    comparison.run()
+    rows = comparison.grid.rows()
+    assert len(rows) == comparison.size() == 3 * 4 + 3 * 2 * 4
+    for row in rows[12:]:
+        if row['method'] == tool.FLOOR:
+            assert row['lr'] == row['value'] == 0
+        else:
+            method = tool.METHODS[row['method']]
+            assert row['lr'] == max(tool.LRS)
+            assert row['value'] == min(method.values)
+    assert [row['method'] for row in rows[12:16]] == [
+        tool.FLOOR, *comparison.methods]
+    comparison.run()
+    assert len(comparison.grid.rows()) == len(rows)
+
+
+def test_the_page_says_what_is_missing_and_compares_in_pairs(
+        tool, comparison):
+    comparison.do = score
+    with pytest.raises(ValueError, match='no finished cell of the test'):
+        comparison.report()
+    comparison.run(12 + 7)
+    text = comparison.report()
+    assert '**Incomplete: 19 of 36 cells.**' in text
+    assert 'No question has two seeds yet.' in text
+    comparison.run()
+    text = comparison.report()
+    assert 'Incomplete' not in text
+    for part in ('## Clean', '## Permuted', '## Long-tailed', '| Warm start',
+                 '| Proxy-Anchor | random | 0.004, alpha 8 |', 'commit'):
+        assert part in text
+    assert '| RaMBO log | Triplet, semi-hard |' in text
+    path = comparison.grid.path
+    assert path.with_suffix('.md').read_text() == text
+    assert path.with_suffix('.svg').stat().st_size > 1000
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_a_quick_cell_trains_every_method_and_repeats_itself(
+        tool, comparison, name, monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(8).repeat_interleave(8)
+    split = tool.Split(torch.randn(64, 1, 16, 16, generator=generator),
+                       labels)
+    monkeypatch.setattr(comparison, 'split', lambda name: split)
+    cell = dict(stage='test', data='clean', method=name, lr=1e-3, seed=1,
+                value=tool.METHODS[name].values[0])
+    found = comparison.do(cell)
+    assert 0 < float(found['MAP@R']) <= float(found['best MAP@R']) <= 1
+    assert found['curve'].startswith('2:') and found['steps'] == 4
+
+    def figures(found):
+        return {key: found[key] for key in ('R@1', 'MAP@R', 'best R@1')}
+
+    assert figures(comparison.do(cell)) == figures(found)
+
+
+def test_the_embedding_starts_where_the_trunk_ended(tool, comparison,
+                                                    monkeypatch):
+    split = tool.Split(torch.randn(32, 1, 16, 16),
+                       torch.arange(8).repeat_interleave(4))
+    cell = dict(stage='test', data='clean', method='Contrastive', lr=1e-3,
+                seed=0, value=.5)
+    trunk = tool.warm_trunk(cell, split, tool.QUICK, comparison.cache)
+    again = tool.warm_trunk(cell, None, tool.QUICK, comparison.cache)
+    head = tool.build_head(cell, 8)
+    assert tool.measure(trunk, None, split) == pytest.approx(
+        tool.measure(again, head, split))

@@ -9,10 +9,7 @@ repetitions, so that a busy machine disturbs all alike.
 """
 
 import argparse
-import os
-import platform
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,6 +17,10 @@ import torch
 
 if __package__ is None:  # a checkout, not installed
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # measuring
+
+from measuring.cost import interleaved
+from measuring.record import command, made_by, record
 
 from mmrank.registry import MODELS
 
@@ -35,14 +36,6 @@ def build(width: int, sampler: dict) -> torch.nn.Module:
                           widths=(width, 2 * width, 4 * width)),
             loss=dict(type='mmrank.HingeTripletLoss'),
             sampler=dict(type='mmrank.AdaSample', **sampler)))
-
-
-def seconds(function: Callable, device: str) -> float:
-    start = time.perf_counter()
-    function()
-    if device != 'cpu':
-        torch.cuda.synchronize()
-    return time.perf_counter() - start
 
 
 def sampling(model: torch.nn.Module, classes: int, patches: int,
@@ -99,15 +92,10 @@ def main() -> None:
     jobs = {kind: step(model, data) for kind, model in models.items()}
     jobs['sampling'] = sampling(models['online'], args.classes, args.patches,
                                 args.device)
-    best = dict.fromkeys(jobs, float('inf'))
-    for _ in range(args.repeats):
-        for name, job in jobs.items():
-            best[name] = min(best[name], seconds(job, args.device))
-    where = args.device if args.device != 'cpu' else \
-        f'{os.cpu_count()} x {platform.machine()} CPU, ' \
-        f'{torch.get_num_threads()} thread(s)'
-    print(f'n={args.classes} k={args.patches} width={args.width}, {where}, '
-          f'torch {torch.__version__}')
+    times = interleaved(jobs, 1, args.repeats, warmup=0, device=args.device)
+    best = {name: min(each) for name, each in times.items()}
+    print(f'n={args.classes} k={args.patches} width={args.width}')
+    print(made_by(record(command(__file__), args.device)))
     for name, value in best.items():
         print(f'{name:10s} {1e3 * value:10.1f} ms')
     print(f'sampling / online step: '

@@ -14,12 +14,9 @@ Example:
 from __future__ import annotations
 
 import argparse
-import datetime
 import importlib.util
-import platform
 import statistics
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,6 +25,10 @@ from torch import Tensor
 
 if importlib.util.find_spec('mmrank') is None:  # a checkout, not installed
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # measuring
+
+from measuring.cost import interleaved
+from measuring.record import command, made_by, record
 
 from mmrank.models.losses import ProxyAnchorLoss, ProxyISALoss
 
@@ -38,10 +39,7 @@ def main() -> None:
         torch.set_num_threads(args.threads)
     torch.manual_seed(0)
     device = torch.device(args.device)
-    name = torch.cuda.get_device_name() if device.type == 'cuda' else \
-        f'{platform.processor() or platform.machine()}, ' \
-        f'{torch.get_num_threads()} threads'
-    print(f'{datetime.date.today()}, torch {torch.__version__}, {name}')
+    print(made_by(record(command(__file__), args.device)))
     print(f'B = {args.batch_size}, D = {args.embedding_size}, '
           f'T = {args.memory_size}, median of {args.repeats}\n')
     print(f'{"C":>6} {"batch":>12} {"Proxy-Anchor":>13} {"library":>9} '
@@ -77,18 +75,21 @@ def row(num_classes: int, per_class: int, args: argparse.Namespace,
         candidates['library'] = library
         parameters += list(library.parameters())
 
-    times: dict[str, list[float]] = {key: [] for key in candidates}
-    for repeat in range(args.warmup + args.repeats):
-        embeddings, labels = batch()
-        for key, loss in candidates.items():
+    def job(loss: Callable[[Tensor, Tensor], Tensor]) -> Callable:
+        def once() -> None:
             for leaf in (embeddings, *parameters):
                 leaf.grad = None
-            synchronize(device)
-            start = time.perf_counter()
             loss(embeddings, labels).backward()
-            synchronize(device)
-            if repeat >= args.warmup:
-                times[key].append(time.perf_counter() - start)
+        return once
+
+    jobs = {key: job(loss) for key, loss in candidates.items()}
+    times: dict[str, list[float]] = {key: [] for key in jobs}
+    for repeat in range(args.warmup + args.repeats):
+        embeddings, labels = batch()
+        found = interleaved(jobs, 1, warmup=0, device=args.device)
+        if repeat >= args.warmup:
+            for key, seconds in found.items():
+                times[key] += seconds
     medians = {k: 1e3 * statistics.median(v) for k, v in times.items()}
     theirs = medians.get('library', float('nan'))
     print(f'{num_classes:>6} {f"{per_class} a class":>12} '
@@ -119,11 +120,6 @@ def library_loss(num_classes: int, width: int,
         print('pytorch-metric-learning is not installed: no library column')
         return None
     return Theirs(num_classes, width).to(device)
-
-
-def synchronize(device: torch.device) -> None:
-    if device.type == 'cuda':
-        torch.cuda.synchronize()
 
 
 def parse_args() -> argparse.Namespace:

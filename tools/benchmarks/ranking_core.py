@@ -16,7 +16,7 @@ beyond the inputs, each in a process of its own. Writes ``ranking_core.json``,
 from __future__ import annotations
 
 import argparse
-import datetime
+import functools
 import json
 import math
 import multiprocessing
@@ -33,7 +33,8 @@ sys.path.insert(0, str(ROOT))
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # measuring
 
 import torch  # noqa: E402
-from measuring.grid import commit, processor  # noqa: E402
+from measuring import cost, report  # noqa: E402
+from measuring.record import command, record  # noqa: E402
 
 from mmrank.functional import (  # noqa: E402
     blackbox_ap_loss,
@@ -150,15 +151,11 @@ def interleaved(scores: torch.Tensor,
     A row starts with unmeasured runs, so that none pays for the state in
     which another variant left the cache and the allocator.
     """
-    times: dict[str, list[float]] = {name: [] for name in variants}
-    for _ in range(3 if repeats > 1 else 1):
-        for name, loss in variants.items():
-            for _ in range(min(repeats, 3)):
-                step(scores, loss)
-            for _ in range(repeats):
-                start = time.process_time()
-                step(scores, loss)
-                times[name].append(time.process_time() - start)
+    jobs = {name: functools.partial(step, scores, loss)
+            for name, loss in variants.items()}
+    times = cost.interleaved(
+        jobs, repeats, rounds=3 if repeats > 1 else 1,
+        warmup=min(repeats, 3), clock=time.process_time)
     return {name: statistics.median(each) for name, each in times.items()}
 
 
@@ -167,17 +164,9 @@ def measure_memory(case: str, variant: str) -> int:
     small, losses = make_list(999, 9)
     step(small, losses['ours'])  # loads what is loaded once
     scores, variants = make(case)
-    before = resident('VmRSS')
-    Path('/proc/self/clear_refs').write_text('5')  # resets the high mark
-    step(scores, variants[variant])
-    return resident('VmHWM') - before
-
-
-def resident(field: str) -> int:
-    for line in Path('/proc/self/status').read_text().splitlines():
-        if line.startswith(field):
-            return int(line.split()[1]) * 1024
-    raise RuntimeError(f'/proc/self/status has no {field}')
+    with cost.Peak() as peak:
+        step(scores, variants[variant])
+    return peak.above
 
 
 def in_a_process(measure: Callable, *arguments: object) -> object:
@@ -263,9 +252,7 @@ def profile(case: str) -> dict:
 
 
 def plot(points: list[dict], path: Path) -> None:
-    import matplotlib
-    matplotlib.use('Agg')
-    import matplotlib.pyplot as plt
+    plt = report.pyplot()
     figure, axes = plt.subplots(figsize=(6, 4.5), layout='constrained')
     labels = dict(textbook='textbook: argsorts', sort='one torch.sort',
                   ours='mmrank')
@@ -289,8 +276,7 @@ def write_table(facts: dict, rows: list[dict], points: list[dict],
             'wanted', 'memory', 'memory ratio', 'wanted')
     lines = ['# The ranking core against the textbook', '']
     lines += [f'- {key}: {value}' for key, value in facts.items()]
-    lines += ['', f'| {" | ".join(head)} |', '|---' * len(head) + '|']
-    lines += [f'| {" | ".join(cells(row))} |' for row in rows]
+    lines += ['', report.table(head, map(cells, rows))]
     lines += [
         '', 'Growth of the time when n doubles at 1000 relevant items: '
         + ', '.join(f'{value:.2f}' for value in growth)
@@ -308,13 +294,8 @@ def write_table(facts: dict, rows: list[dict], points: list[dict],
 
 def describe() -> dict:
     return dict(
-        command=' '.join(
-            ['python tools/benchmarks/ranking_core.py', *sys.argv[1:]]),
-        seed=SEED, commit=commit(),
-        hardware=f'{processor()}, {os.cpu_count()} cores, one thread used',
-        load=f'{os.getloadavg()[0]:.1f} in the minute before, ours excluded',
-        torch=torch.__version__,
-        date=datetime.date.today().isoformat())
+        record(command(__file__)), seed=SEED,
+        load=f'{os.getloadavg()[0]:.1f} in the minute before, ours excluded')
 
 
 def main() -> None:

@@ -15,12 +15,12 @@ import importlib.util
 import multiprocessing
 import os
 import sys
-import threading
 import time
 from pathlib import Path
 
 if importlib.util.find_spec('mmrank') is None:
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # measuring
 
 
 def embeddings(number: int, width: int) -> tuple:
@@ -36,32 +36,6 @@ def embeddings(number: int, width: int) -> tuple:
     noise = torch.randn(number, width, generator=generator)
     values = torch.nn.functional.normalize(centres[labels] + 4 * noise)
     return values, labels
-
-
-class Peak:
-    """Highest resident memory while the block runs, above that before."""
-
-    def __enter__(self) -> Peak:
-        self.before = self.highest = resident()
-        self.done = threading.Event()
-        self.thread = threading.Thread(target=self._watch)
-        self.thread.start()
-        return self
-
-    def _watch(self) -> None:
-        while not self.done.wait(0.02):
-            self.highest = max(self.highest, resident())
-
-    def __exit__(self, *_: object) -> None:
-        self.done.set()
-        self.thread.join()
-        self.above = (self.highest - self.before) / 2**30
-
-
-def resident() -> int:
-    """Bytes of memory of this process."""
-    with open('/proc/self/statm') as file:
-        return int(file.read().split()[1]) * os.sysconf('SC_PAGE_SIZE')
 
 
 def ours(values, labels, with_faiss: bool = False) -> dict[str, float]:
@@ -96,6 +70,7 @@ def measure(name: str, number: int, width: int, threads: int,
             pipe) -> None:
     """One contestant in its own process."""
     import torch
+    from measuring.cost import Peak
     torch.set_num_threads(threads)
     function = CONTESTANTS[name]
     function(*embeddings(500, width))  # imports and warms up
@@ -104,7 +79,7 @@ def measure(name: str, number: int, width: int, threads: int,
         start = time.perf_counter()
         found = function(values, labels)
         seconds = time.perf_counter() - start
-    pipe.send((seconds, peak.above, found))
+    pipe.send((seconds, peak.above / 2**30, found))
 
 
 def main() -> None:
@@ -130,6 +105,8 @@ def main() -> None:
             figures = ', '.join(f'{k} {v:.6f}' for k, v in found.items())
             print(f'{name}: {seconds:.1f} s, {memory:.2f} GiB above the '
                   f'embeddings, {figures}', flush=True)
+    from measuring.record import command, made_by, record
+    print(made_by(record(command(__file__))))
     for name in list(CONTESTANTS)[:2]:
         ratio = best['pytorch-metric-learning'] / best[name]
         print(f'{args.number} x {args.width}, {args.threads} threads: {name} '

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
@@ -23,6 +22,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 if importlib.util.find_spec('mmrank') is None:  # a checkout, not installed
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # measuring
+
+from measuring.cost import interleaved
+from measuring.record import command, made_by, record
+from measuring.report import table
 
 from mmrank.models.losses import (
     HingeTripletLoss,
@@ -133,9 +137,8 @@ def measure(build: Callable, size: int) -> tuple[float, float, float]:
         with FlopCounterMode(display=False) as flops:
             step().backward()
         received = world.received_bytes
-        start = time.perf_counter()
-        step().backward()
-        seconds = time.perf_counter() - start
+        (seconds, ), = interleaved(
+            {'step': lambda: step().backward()}, 1, warmup=0).values()
     finally:
         for patch in patches:
             patch.stop()
@@ -150,7 +153,9 @@ def main() -> None:
     parser.add_argument('--out', help='write a Markdown table here')
     args = parser.parse_args()
     torch.set_num_threads(1)
-    rows = [HEADER, tuple('---' for _ in HEADER)]
+    facts = made_by(record(command(__file__)))
+    rows: list[tuple] = []
+    print(facts)
     print(*HEADER, sep=' | ')
     for (name, sizes), build in cases().items():
         batch = int(sizes.split()[0].split('=')[1])
@@ -165,8 +170,7 @@ def main() -> None:
             rows.append(row)
             print(*row, sep=' | ', flush=True)
     if args.out:
-        with open(args.out, 'w') as file:
-            file.writelines(f'| {" | ".join(row)} |\n' for row in rows)
+        Path(args.out).write_text(f'{table(HEADER, rows)}\n\n{facts}\n')
 
 
 if __name__ == '__main__':

@@ -23,6 +23,10 @@ from torch import Tensor, nn
 
 if importlib.util.find_spec('mmrank') is None:  # a checkout, not installed
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # measuring
+
+from measuring.cost import resident
+from measuring.record import command, made_by, record
 
 from mmrank.models.losses import (
     HingeTripletLoss,
@@ -33,12 +37,6 @@ from mmrank.models.losses import (
 )
 
 CLASSES, WIDTH = 50, 64
-
-
-def resident_megabytes() -> float:
-    with open('/proc/self/status') as file:
-        line = next(line for line in file if line.startswith('VmRSS'))
-    return int(line.split()[1]) / 1024
 
 
 def detection(loss: RaMBOLoss) -> Callable[[int], Tensor]:
@@ -91,7 +89,7 @@ def soak(step: Callable[[int], Tensor], iterations: int) -> list[float]:
         size = int(torch.randint(64, 257, (1, ), generator=generator))
         step(size).backward()
         if iteration % 100 == 99:
-            found.append(resident_megabytes())
+            found.append(resident() / 2**20)
     return found
 
 
@@ -102,6 +100,7 @@ def main() -> int:
     args = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
+    print(made_by(record(command(__file__))))
     worst = 0.
     for name, step in cases().items():
         start = time.perf_counter()

@@ -1,46 +1,106 @@
-"""A comparison as a grid: every training of it is one line of a CSV file."""
+"""A comparison as a grid: every training of it is one line of a CSV file.
+
+A cell is written when it is finished, so that a run goes on where the file
+ends and may be interrupted at any moment.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import csv
-import platform
-import subprocess
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
-import torch
-
-ROOT = Path(__file__).resolve().parents[2]
+from .record import RECORD, record
 
 
-def read(path: Path, numbers: Iterable[str] = ()) -> list[dict]:
-    """The finished cells, with floats in the columns ``numbers``."""
-    if not path.exists():
-        return []
-    with open(path, newline='', encoding='utf-8') as file:
-        rows: list[dict] = list(csv.DictReader(file))
-    for row in rows:
-        row.update({name: float(row[name]) for name in numbers})
-    return rows
+@dataclass
+class Grid:
+    """The finished cells of a comparison, and how others get done.
 
+    Args:
+        path (Path): the CSV file.
+        cell (tuple[str, ...]): the columns that tell a cell from others.
+        columns (tuple[str, ...]): all columns but those of the record.
+        numbers (tuple[str, ...]): the columns that hold numbers.
+        command (str): what the record calls the command.
+        lock (str, optional): jobs that name one file take turns, cell by
+            cell, on a small machine.
+    """
+    path: Path
+    cell: tuple[str, ...]
+    columns: tuple[str, ...]
+    numbers: tuple[str, ...] = ()
+    command: str = ''
+    lock: str | None = None
+    _facts: dict[str, str] = field(default_factory=dict, repr=False)
 
-def append(path: Path, row: dict, columns: Iterable[str]) -> None:
-    """Write one finished cell."""
-    new = not path.exists()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, 'a', newline='', encoding='utf-8') as file:
-        writer = csv.DictWriter(file, columns, lineterminator='\n')
-        if new:
-            writer.writeheader()
-        writer.writerow(row)
+    def rows(self) -> list[dict]:
+        """The finished cells."""
+        if not self.path.exists():
+            return []
+        with open(self.path, newline='', encoding='utf-8') as file:
+            rows: list[dict] = list(csv.DictReader(file))
+        for row in rows:
+            row.update({name: float(row[name]) for name in self.numbers})
+        return rows
+
+    def key(self, row: dict) -> tuple:
+        """What tells a cell from others, the same for a cell and its row."""
+        return tuple(float(row[name]) if name in self.numbers
+                     else str(row[name]) for name in self.cell)
+
+    def missing(self, cells: Iterable[dict]) -> list[dict]:
+        """Those of the cells that are not in the file."""
+        finished = {self.key(row) for row in self.rows()}
+        return [cell for cell in cells if self.key(cell) not in finished]
+
+    def append(self, row: dict) -> None:
+        """Write one finished cell with its record."""
+        self._facts = self._facts or record(self.command)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with open(self.path, 'a+', newline='', encoding='utf-8') as file:
+            file.seek(0)
+            header = next(csv.reader(file), None)
+            writer = csv.DictWriter(
+                file, header or (*self.columns, *RECORD), lineterminator='\n')
+            if header is None:
+                writer.writeheader()
+            writer.writerow({**row, **self._facts})
+
+    def do(self, cell: dict, function: Callable[[dict], dict]) -> None:
+        """Do one cell: ``function`` tells its figures."""
+        with _turn(self.lock):
+            start = time.time()
+            found = function(cell)
+            seconds = time.time() - start
+        self.append({'seconds': f'{seconds:.1f}', **cell, **found})
+        print(cell, found, f'{seconds:.1f} s', flush=True)
+
+    def run(self, cells: Callable[[list[dict]], Iterable[dict]],
+            function: Callable[[dict], dict],
+            most: int | None = None) -> None:
+        """Do what is missing, at most ``most`` cells.
+
+        ``cells`` tells from the finished ones what is to do, in order, so
+        that later cells may follow from the results of earlier ones.
+        """
+        done = 0
+        while most is None or done < most:
+            todo = cells(self.rows())
+            finished = {self.key(row) for row in self.rows()}
+            cell = next((each for each in todo
+                         if self.key(each) not in finished), None)
+            if cell is None:
+                return
+            self.do(cell, function)
+            done += 1
 
 
 @contextlib.contextmanager
-def turn(path: str | None) -> Iterator[None]:
-    """Jobs that name one lock file take turns on a small machine."""
+def _turn(path: str | None) -> Iterator[None]:
     if path is None:
         yield
         return
@@ -48,85 +108,3 @@ def turn(path: str | None) -> Iterator[None]:
     with open(path, 'w') as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
-
-
-def commit() -> str:
-    """The commit that is checked out, 'unknown' in an installed package."""
-    return subprocess.run(
-        ['git', 'rev-parse', '--short', 'HEAD'], cwd=ROOT, text=True,
-        capture_output=True).stdout.strip() or 'unknown'
-
-
-def processor() -> str:
-    """The name of the processor."""
-    with contextlib.suppress(OSError, StopIteration):
-        lines = Path('/proc/cpuinfo').read_text().splitlines()
-        return next(line.split(':')[1].strip() for line in lines
-                    if line.startswith('model name'))
-    return platform.processor() or platform.machine()
-
-
-def circumstances(command: str) -> dict[str, str]:
-    """Where a figure comes from."""
-    threads = torch.get_num_threads()
-    return dict(
-        command=command,
-        commit=commit(),
-        hardware=f'{processor()}, {threads} thread{"s" * (threads > 1)}',
-        torch=torch.__version__,
-        date=time.strftime('%Y-%m-%d'))
-
-
-def made_by(row: dict) -> str:
-    """The circumstances as a sentence under a table."""
-    return (f'Made by `{row["command"]}`, commit {row["commit"]}, '
-            f'{row["date"]}, {row["hardware"]}, torch {row["torch"]}.')
-
-
-def by_method(rows: list[dict], methods: Iterable[str],
-              figure: str) -> dict[str, list[float]]:
-    """The figure of the test stage from each seed, of methods that have any.
-    """
-    found: dict[str, list[float]] = {}
-    for method in methods:
-        values = [row[figure] for row in rows
-                  if row['stage'] == 'test' and row['method'] == method]
-        if values:
-            found[method] = values
-    return found
-
-
-def spread(values: list[float], factor: float = 100.) -> str:
-    """Mean and standard deviation; of fractions, in percent."""
-    deviation = np.std(values, ddof=1) if len(values) > 1 else 0.
-    return f'{factor * np.mean(values):.2f} ± {factor * deviation:.2f}'
-
-
-def fill_readmes(configs: Path, marks: tuple[str, str], text: str) -> None:
-    """Put the text between the marks of every README that has them."""
-    start, end = marks
-    for readme in sorted(configs.glob('*/README.md')):
-        content = readme.read_text(encoding='utf-8')
-        if start in content and end in content:
-            before, rest = content.split(start, 1)
-            after = rest.split(end, 1)[1]
-            readme.write_text(
-                f'{before}{start}\n{text}\n{end}{after}', encoding='utf-8')
-
-
-def plot(found: dict[str, list[float]], label: str, path: Path,
-         left: float = 0.) -> None:
-    """Every seed's fraction as a point, in percent; their mean as a bar."""
-    import matplotlib
-    matplotlib.use('Agg')
-    from matplotlib import pyplot
-    figure, axes = pyplot.subplots(figsize=(7, 0.4 * len(found) + 1))
-    for height, values in enumerate(found.values()):
-        axes.barh(height, 100 * np.mean(values), color='lightsteelblue')
-        axes.plot([100 * v for v in values], [height] * len(values), 'k.')
-    axes.set_yticks(range(len(found)), list(found))
-    axes.invert_yaxis()
-    axes.set_xlim(left=left)
-    axes.set_xlabel(label)
-    figure.tight_layout()
-    figure.savefig(path)

@@ -11,7 +11,6 @@ there already are not run again, so an interrupted run goes on.
 
 import argparse
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +20,9 @@ if __package__ is None:  # a checkout, not installed
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # measuring
 
-from measuring import grid
+from measuring import report
+from measuring.grid import Grid
+from measuring.record import command
 
 from mmrank.datasets import HPatchesDataset, PhotoTourDataset
 from mmrank.datasets.generators.photo_patches import write_photo_patches
@@ -34,8 +35,7 @@ LAMBDAS = (0., 1., 2., 5., 10., 20., float('inf'))
 LOSSES = dict(AHT='angular', HT='euclidean')
 SCORES = ('FPR95', 'verification', 'matching', 'retrieval')
 SETTINGS = ('steps', 'batch', 'width', 'keypoints')
-COLUMNS = ('lambda', 'loss', 'seed', *SETTINGS, *SCORES, 'seconds', 'command',
-           'commit', 'hardware', 'torch', 'date')
+CELL = ('lambda', 'loss', 'seed', *SETTINGS)
 
 
 def cells(seeds: int) -> list[tuple[float, str, int]]:
@@ -109,7 +109,6 @@ def predict(model: torch.nn.Module, dataset: torch.utils.data.Dataset,
 
 def run(value: float, loss: str, seed: int, args: argparse.Namespace,
         data: Path) -> dict:
-    start = time.time()
     torch.manual_seed(seed)
     if loss == 'SIFT':
         model, side = build_sift(), 64
@@ -124,53 +123,45 @@ def run(value: float, loss: str, seed: int, args: argparse.Namespace,
     scores = predict(model, pairs, PatchVerificationMetric())
     scores |= predict(model, HPatchesDataset(data / 'hpatches', 'a', **test),
                       HPatchesMetric())
-    return dict(
-        {name: f'{scores[name]:.3f}' for name in SCORES},
-        seconds=f'{time.time() - start:.1f}')
+    return {name: f'{scores[name]:.3f}' for name in SCORES}
 
 
-def read(path: Path, args: argparse.Namespace) -> dict:
+def read(grid: Grid, args: argparse.Namespace) -> dict:
     """Cell to row, of the same settings."""
-    return {(float(row['lambda']), row['loss'], int(row['seed'])): row
-            for row in grid.read(path)
+    return {(row['lambda'], row['loss'], int(row['seed'])): row
+            for row in grid.rows()
             if all(row[k] == str(getattr(args, k)) for k in SETTINGS)}
 
 
-def report(done: dict) -> str:
+def tables(done: dict) -> str:
     """Both tables, from the cells there are."""
-    lines = ['Table 2 (seed 0)', '', '| lambda | loss | ' + ' | '.join(SCORES)
-             + ' |', '|---|---|' + '---|' * len(SCORES)]
-    grid = [(value, loss, 0) for loss in LOSSES for value in LAMBDAS]
-    for value, loss, _ in [cell for cell in [*grid, (0., 'SIFT', 0)]
-                           if cell in done]:
-        name = '-' if loss == 'SIFT' else f'{value:g}'
-        lines.append(f'| {name} | {loss} | ' + ' | '.join(
-            done[value, loss, 0][score] for score in SCORES) + ' |')
-    lines += ['', 'Table 3 (AHT; p: one-sided Mann-Whitney)', '',
-              '| score | HardNet (lambda 0) | AdaSample (lambda 10) | seeds '
-              '| p |', '|---|---|---|---|---|']
-    lines += [_compare(done, name) for name in SCORES]
-    return '\n'.join(lines)
+    cells = [(value, loss, 0) for loss in LOSSES for value in LAMBDAS]
+    rows = [('-' if loss == 'SIFT' else f'{value:g}', loss, *(
+        done[value, loss, 0][score] for score in SCORES))
+        for value, loss, _ in [*cells, (0., 'SIFT', 0)]
+        if (value, loss, 0) in done]
+    return '\n\n'.join([
+        'Table 2 (seed 0)', report.table(('lambda', 'loss', *SCORES), rows),
+        'Table 3 (AHT; p: one-sided Mann-Whitney)',
+        report.table(('score', 'HardNet (lambda 0)', 'AdaSample (lambda 10)',
+                      'seeds', 'p'),
+                     [_compare(done, name) for name in SCORES])])
 
 
-def _compare(done: dict, name: str) -> str:
+def _compare(done: dict, name: str) -> tuple:
     from scipy.stats import mannwhitneyu
     sides = [[float(row[name]) for (value, loss, _), row in done.items()
               if value == wanted and loss == 'AHT'] for wanted in (0., 10.)]
     if min(map(len, sides)) < 2:
-        return f'| {name} | - | - | {len(sides[0])} | - |'
+        return name, '-', '-', len(sides[0]), '-'
     better = 'less' if name == 'FPR95' else 'greater'
     p = mannwhitneyu(sides[1], sides[0], alternative=better).pvalue
-    text = [grid.spread(side, factor=1.) for side in sides]
-    return (f'| {name} | {text[0]} | {text[1]} | {len(sides[0])}, '
-            f'{len(sides[1])} | {p:.3f} |')
+    return (name, *(report.spread(side, factor=1.) for side in sides),
+            f'{len(sides[0])}, {len(sides[1])}', f'{p:.3f}')
 
 
 def plot(done: dict, path: Path) -> None:
-    import matplotlib
-    matplotlib.use('svg')
-    from matplotlib import pyplot
-    figure, axes = pyplot.subplots(1, 4, figsize=(14, 3.2))
+    figure, axes = report.pyplot().subplots(1, 4, figsize=(14, 3.2))
     for axis, name in zip(axes, SCORES):
         for loss in LOSSES:
             rows = [done.get((value, loss, 0)) for value in LAMBDAS]
@@ -181,8 +172,7 @@ def plot(done: dict, path: Path) -> None:
                         [f'{value:g}' for value in LAMBDAS])
         axis.set(title=name, xlabel='lambda', ylabel='%')
     axes[0].legend()
-    figure.tight_layout()
-    figure.savefig(path)
+    report.save(figure, path)
 
 
 def main() -> None:
@@ -205,19 +195,16 @@ def main() -> None:
         write_photo_patches(str(args.data),
                             keypoints_per_photo=args.keypoints)
     table = args.out.with_suffix('.csv')
-    left = [cell for cell in cells(args.seeds)
-            if cell not in read(table, args)][:args.max_cells]
-    for value, loss, seed in left:
-        scores = run(value, loss, seed, args, args.data)
-        grid.append(table, {
-            'lambda': value, 'loss': loss, 'seed': seed, **scores,
-            **{k: getattr(args, k) for k in SETTINGS},
-            **grid.circumstances(' '.join(
-                ['python tools/reproduce/descriptors.py',
-                 *sys.argv[1:]]))}, COLUMNS)
-        print(value, loss, seed, scores, flush=True)
-    done = read(table, args)
-    text = report(done)
+    grid = Grid(table, CELL, (*CELL, *SCORES, 'seconds'), ('lambda', 'seed'),
+                command(__file__))
+    settings = {k: getattr(args, k) for k in SETTINGS}
+    todo = [{'lambda': value, 'loss': loss, 'seed': seed, **settings}
+            for value, loss, seed in cells(args.seeds)]
+    grid.run(lambda _: todo,
+             lambda cell: run(cell['lambda'], cell['loss'], cell['seed'],
+                              args, args.data), args.max_cells)
+    done = read(grid, args)
+    text = tables(done)
     args.out.with_suffix('.md').write_text(
         f'# Descriptors on PhotoPatches\n\nGenerated from {table.name}, '
         f'whose rows carry command, commit, hardware and date.\n\n{text}\n')

@@ -22,7 +22,6 @@ The report fills the table in configs/rambo/README.md and draws the plot.
 from __future__ import annotations
 
 import argparse
-import functools
 import importlib.util
 import itertools
 import logging
@@ -30,7 +29,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 import warnings
 from pathlib import Path
 from typing import NamedTuple
@@ -43,15 +41,9 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))  # measuring
 
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
-from measuring import grid  # noqa: E402
-from measuring.grid import (  # noqa: E402
-    by_method,
-    circumstances,
-    fill_readmes,
-    made_by,
-    spread,
-    turn,
-)
+from measuring import report  # noqa: E402
+from measuring.grid import Grid  # noqa: E402
+from measuring.record import made_by  # noqa: E402
 
 from mmrank import config_path  # noqa: E402
 
@@ -67,12 +59,9 @@ CE_WEIGHTS, LAMBDAS = (1., 2.), (0.5, 5.)
 # RaMBO's gradient is the smaller one. In the paper it learns at ten times the
 # rate; Adam, here, sees no more of that than the ratio of the losses.
 RAMBO_WEIGHT = 10.
+NUMBERS = ('lr', 'loss_weight', 'lambda_val', 'AP50', 'loss', 'seconds')
 COLUMNS = ('cell', 'stage', 'method', 'lr', 'loss_weight', 'lambda_val',
-           'seed', 'AP50', 'loss', 'seconds', 'steps', 'commit', 'hardware',
-           'torch', 'date', 'command')
-read = functools.partial(grid.read, numbers=(
-    'lr', 'loss_weight', 'lambda_val', 'AP50', 'loss', 'seconds'))
-append = functools.partial(grid.append, columns=COLUMNS)
+           'seed', 'AP50', 'loss', 'seconds', 'steps')
 README_TABLE = ('<!-- digits table: by reproduce/detection.py --report -->',
                 '<!-- end of digits table -->')
 # method -> its name in the table, the factor of lambda, other changes; the
@@ -89,6 +78,12 @@ METHODS: dict[str, tuple[str, float | None, dict]] = {
 # the paper's Table 8: AP50 on VOC 07, lambda 0.5, 0.1 and 2.5
 PUBLISHED = {'ce': 74.2, 'rambo': 75.7, 'rambo-no-margin': 74.6,
              'rambo-lambda-fifth': 75.2, 'rambo-lambda-fivefold': 74.3}
+
+
+def grid(path: Path, lock: str | None = None) -> Grid:
+    """All cells of a file."""
+    return Grid(path, ('cell', ), COLUMNS, NUMBERS,
+                'python tools/reproduce/detection.py', lock)
 
 
 class Setting(NamedTuple):
@@ -259,32 +254,29 @@ def run_cell(name: str, path: Path, data: Path, trunk: Path,
     cell = next((cell for cell in CELLS if cell.name == name), None)
     if cell is None:
         raise ValueError(f'no cell is named {name!r}; --list names them all')
-    rows = read(path)
+    cells = grid(path, lock)
+    rows = cells.rows()
     if any(row['cell'] == name for row in rows):
         print(f'{name}: done before')
         return
     setting = cell.setting or tuned(cell.method, rows)
-    with turn(lock):
-        start = time.time()
+
+    def figures(_: dict) -> dict:
         found = train_and_test(cell, setting, data, trunk)
-        seconds = time.time() - start
-    append(path, {
-        **circumstances('python tools/reproduce/detection.py'),
-        'cell': name, 'stage': cell.stage,
-        'method': cell.method, 'seed': cell.seed,
-        **{key: f'{value:g}' for key, value in setting._asdict().items()},
-        'AP50': f'{found["AP50"]:.5f}', 'loss': f'{found["loss"]:.5f}',
-        'seconds': f'{seconds:.1f}', 'steps': STEPS})
-    print(f'{name}: {setting}, AP50 {found["AP50"]:.4f}, {seconds:.0f} s',
-          flush=True)
+        return {key: f'{value:.5f}' for key, value in found.items()}
+
+    cells.do(
+        {'cell': name, 'stage': cell.stage, 'method': cell.method,
+         'seed': cell.seed, 'steps': STEPS,
+         **{key: f'{value:g}' for key, value in setting._asdict().items()}},
+        figures)
 
 
 def run(path: Path, data: Path, trunk: Path, most: int | None,
         lock: str | None) -> None:
     """Do what is missing, at most ``most`` cells, each in a fresh process."""
-    done = {row['cell'] for row in read(path)}
-    todo = [cell.name for cell in CELLS if cell.name not in done]
-    for name in todo[:most]:
+    todo = grid(path).missing({'cell': cell.name} for cell in CELLS)
+    for name in (cell['cell'] for cell in todo[:most]):
         command = [sys.executable, __file__, '--cell', name, '--csv',
                    str(path), '--data', str(data), '--trunk', str(trunk)]
         subprocess.run(command + (['--lock', lock] if lock else []),
@@ -294,43 +286,44 @@ def run(path: Path, data: Path, trunk: Path, most: int | None,
 def table(rows: list[dict]) -> str:
     """The results in Markdown, with the Mann-Whitney test."""
     from scipy.stats import mannwhitneyu
-    found = by_method(rows, METHODS, 'AP50')
-    lines = ['| Method | AP50, DigitsOnPhotos | seeds | lr | weight | λ | '
-             'p, against cross-entropy | AP50, VOC 07, as published |',
-             '|---|---|---|---|---|---|---|---|']
-    for method, values in found.items():
+    found = report.by_method(rows, METHODS, 'AP50')
+
+    def line(method: str, values: list[float]) -> list[object]:
         row = next(row for row in rows if row['stage'] == 'test'
                    and row['method'] == method)
         p = '' if method == 'ce' or 'ce' not in found else \
             f'{mannwhitneyu(values, found["ce"]).pvalue:.4f}'
-        lines.append(
-            f'| {METHODS[method][0]} | {spread(values)} | {len(values)} | '
-            f'{row["lr"]:g} | {row["loss_weight"]:g} | '
-            f'{"" if method == "ce" else row["lambda_val"]} | '
-            f'{p} | {PUBLISHED.get(method, "")} |')
-    lines += [
-        '', f'In percent, mean ± standard deviation over seeds; {STEPS} steps '
+        return [METHODS[method][0], report.spread(values), len(values),
+                f'{row["lr"]:g}', f'{row["loss_weight"]:g}',
+                '' if method == 'ce' else row['lambda_val'], p,
+                PUBLISHED.get(method, '')]
+
+    return '\n\n'.join([
+        report.table(
+            ('Method', 'AP50, DigitsOnPhotos', 'seeds', 'lr', 'weight', 'λ',
+             'p, against cross-entropy', 'AP50, VOC 07, as published'),
+            itertools.starmap(line, found.items())),
+        f'In percent, mean ± standard deviation over seeds; {STEPS} steps '
         f'of {BATCH} images with a new box head on a pretrained backbone, FPN '
         'and RPN; p is that of the two-sided '
         f'Mann-Whitney test. {made_by(rows[-1])} The last column stands in '
         "the paper's Table 8.",
-        '', 'The search, AP50 on the validation split:', '',
-        '| cell | AP50 |', '|---|---|']
-    lines += [f'| `{row["cell"]}` | {100 * row["AP50"]:.2f} |'
-              for row in rows if row['stage'] == 'tune']
-    return '\n'.join(lines)
+        'The search, AP50 on the validation split:',
+        report.table(('cell', 'AP50'), [
+            (f'`{row["cell"]}`', f'{100 * row["AP50"]:.2f}')
+            for row in rows if row['stage'] == 'tune'])])
 
 
-def report(path: Path) -> None:
+def write_report(path: Path) -> None:
     """Print the table, put it into the README, and plot."""
-    rows = read(path)
-    found = by_method(rows, METHODS, 'AP50')
+    rows = grid(path).rows()
+    found = report.by_method(rows, METHODS, 'AP50')
     if not found:
         raise ValueError(f'{path} holds no finished cell of the test stage')
     text = table(rows)
     print(text)
-    fill_readmes(ROOT / 'configs', README_TABLE, text)
-    grid.plot(
+    report.fill_readmes(ROOT / 'configs', README_TABLE, text)
+    report.plot_seeds(
         {METHODS[method][0]: values for method, values in found.items()},
         'AP50 on the test split of DigitsOnPhotos, %',
         path.with_suffix('.svg'),
@@ -369,7 +362,7 @@ def main() -> None:
         if args.list:
             print('\n'.join(cell.name for cell in CELLS))
         elif args.report:
-            report(args.csv)
+            write_report(args.csv)
         else:
             ensure_data(args.data)
             ensure_trunk(args.trunk, args.data)

@@ -12,7 +12,6 @@ losses, where alone the paper's relation (Eq. 24) holds.
 """
 
 import argparse
-import csv
 import sys
 from pathlib import Path
 
@@ -25,7 +24,9 @@ if __package__ is None:  # a checkout, not installed
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # measuring
 
-from measuring import grid
+from measuring import report
+from measuring.grid import Grid
+from measuring.record import command
 
 from mmrank.datasets import PhotoTourDataset
 from mmrank.datasets.generators.photo_patches import write_photo_patches
@@ -122,10 +123,7 @@ def train(model: nn.Module, dataset: PhotoTourDataset, steps: int,
 
 
 def plot(last: list, rows: list, path: Path) -> None:
-    import matplotlib
-    matplotlib.use('svg')
-    from matplotlib import pyplot
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 3.6))
+    figure, (left, right) = report.pyplot().subplots(1, 2, figsize=(9, 3.6))
     left.plot(last[1].ravel(), last[0].ravel(), '.', markersize=3)
     left.set(xlabel='probability by matching distance',
              ylabel='probability by informativeness')
@@ -133,8 +131,7 @@ def plot(last: list, rows: list, path: Path) -> None:
                [row['pearson'] for row in rows], 'o-')
     right.set(xlabel='training step', ylabel='Pearson correlation',
               ylim=(0, 1))
-    figure.tight_layout()
-    figure.savefig(path)
+    report.save(figure, path)
 
 
 def main() -> None:
@@ -168,8 +165,6 @@ def main() -> None:
         for i in held])
     model = build(args.width, args.distance, args.seed)
     rows, last = [], None
-    facts = grid.circumstances(' '.join(
-        ['python tools/reproduce/informativeness.py', *sys.argv[1:]]))
     marks = np.linspace(0, args.steps, args.moments).astype(int)
     for before, step in zip([0, *marks[:-1]], marks):
         train(model, dataset, int(step - before), args.batch, generator)
@@ -178,12 +173,13 @@ def main() -> None:
         print(f'step {step}: Pearson {pearson:.4f}, active {active:.4f}',
               flush=True)
         rows.append(dict(step=int(step), pearson=round(pearson, 4),
-                         active=round(active, 4), seed=args.seed, **facts))
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    with open(args.out.with_suffix('.csv'), 'w', newline='') as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator='\n')
-        writer.writeheader()
-        writer.writerows(rows)
+                         active=round(active, 4), seed=args.seed))
+    # one training, so the moments are written anew, together
+    grid = Grid(args.out.with_suffix('.csv'), ('step', 'seed'),
+                tuple(rows[0]), command=command(__file__))
+    grid.path.unlink(missing_ok=True)
+    for row in rows:
+        grid.append(row)
     plot(last, rows, args.out.with_suffix('.svg'))
 
 
