@@ -94,13 +94,21 @@ def test_a_search_is_finished_before_the_test_and_a_run_goes_on(
 
 
 def test_the_page_says_what_is_missing_and_compares_in_pairs(
-        tool, comparison):
+        tool, comparison, tmp_path, monkeypatch):
+    monkeypatch.setattr(tool, 'ROOT', tmp_path)
+    readme = tmp_path / 'configs/some/README.md'
+    readme.parent.mkdir(parents=True)
+    start, end = tool.MARKS
+    readme.write_text(f'before\n{start}\nold\n{end}\nafter\n')
     comparison.do = score
-    with pytest.raises(ValueError, match='no finished cell of the test'):
+    with pytest.raises(ValueError, match='no finished cell'):
         comparison.report()
-    comparison.run(12 + 7)
+    comparison.run(3)
+    assert 'Incomplete: 3 of 36' in comparison.report()
+    assert 'old' not in readme.read_text()
+    comparison.run(12 + 5 - 3)
     text = comparison.report()
-    assert '**Incomplete: 19 of 36 cells.**' in text
+    assert '**Incomplete: 17 of 36 cells.**' in text
     assert 'No question has two seeds yet.' in text
     comparison.run()
     text = comparison.report()
@@ -109,6 +117,8 @@ def test_the_page_says_what_is_missing_and_compares_in_pairs(
                  '| Proxy-Anchor | random | 0.004, alpha 8 |', 'commit'):
         assert part in text
     assert '| RaMBO log | Triplet, semi-hard |' in text
+    assert '| Warm start |' in readme.read_text()
+    assert readme.read_text().endswith(f'{end}\nafter\n')
     path = comparison.grid.path
     assert path.with_suffix('.md').read_text() == text
     assert path.with_suffix('.svg').stat().st_size > 1000

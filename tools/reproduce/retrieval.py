@@ -17,7 +17,7 @@ on where the file ends.
     python tools/reproduce/retrieval.py --report
     python tools/reproduce/retrieval.py --quick --csv quick.csv
 
-The report writes the page and the plot beside the CSV file and the tables in
+The report writes the page and the plot beside the CSV file, and a table into
 the READMEs of the configs.
 """
 
@@ -424,12 +424,14 @@ class Comparison:
     def report(self) -> str:
         """Write page, plot and READMEs; return the page."""
         rows = self.grid.rows()
-        if not any(row['stage'] == 'test' for row in rows):
-            raise ValueError(f'{self.grid.path} holds no finished cell of '
-                             'the test stage')
+        if not rows:
+            raise ValueError(f'{self.grid.path} holds no finished cell')
         text = page(rows, self.size(), self.protocol, self.best_pair(rows))
         self.grid.path.with_suffix('.md').write_text(text, encoding='utf-8')
-        plot_curves(rows, self.grid.path.with_suffix('.svg'))
+        report.fill_readmes(ROOT / 'configs', MARKS,
+                            summary(rows, self.size()))
+        if of_data(rows, 'clean'):
+            plot_curves(rows, self.grid.path.with_suffix('.svg'))
         return text
 
     def best_pair(self, rows: list[dict]) -> str:
@@ -498,12 +500,25 @@ def question_table(methods: dict[str, list[dict]], best_pair: str) -> str:
          for (a, b), each in found.items()])
 
 
+def progress(rows: list[dict], size: int) -> list[str]:
+    """A warning, unless all is done."""
+    return [f'**Incomplete: {len(rows)} of {size} cells.**'] * (
+        len(rows) < size)
+
+
+def summary(rows: list[dict], size: int) -> str:
+    """What the READMEs say: the clean column."""
+    methods = of_data(rows, 'clean')
+    return '\n\n'.join([
+        *progress(rows, size), *[method_table(methods)] * bool(methods),
+        'The [page](../../docs/benchmarks/retrieval.md) has the protocol, '
+        f'the noisy columns and the tests. {made_by(rows[-1])}'])
+
+
 def page(rows: list[dict], size: int, protocol: Protocol,
          best_pair: str) -> str:
     """The page, from the finished cells."""
-    parts = ['# Metric losses on GlyphRetrieval']
-    if len(rows) < size:
-        parts.append(f'**Incomplete: {len(rows)} of {size} cells.**')
+    parts = ['# Metric losses on GlyphRetrieval', *progress(rows, size)]
     parts.append(
         f'{protocol.steps} steps of {protocol.batch} images from a trunk '
         f'that {protocol.trunk_steps} steps of cross-entropy have trained; '
@@ -517,15 +532,18 @@ def page(rows: list[dict], size: int, protocol: Protocol,
         'p is of the two-sided paired t test over seeds; Holm corrects for '
         'all questions of a column. Power is that of the test at .05, were '
         'the observed difference the true one; detectable is the difference '
-        'it would have found with power .8. The pair loss compared with is '
-        f'the best on the validation classes, {best_pair}.')
+        'it would have found with power .8.')
+    if of_data(rows, 'clean'):
+        parts.append('The pair loss compared with is the best on the '
+                     f'validation classes, {best_pair}.')
     for data in DATA:
         methods = of_data(rows, data)
         if methods:
             parts += [f'## {data.capitalize()}', method_table(methods),
                       question_table(methods, best_pair)]
-    parts += ['![MAP@R against steps and seconds](retrieval.svg)',
-              made_by(rows[-1])]
+    if of_data(rows, 'clean'):
+        parts.append('![MAP@R against steps and seconds](retrieval.svg)')
+    parts.append(made_by(rows[-1]))
     return '\n\n'.join(parts) + '\n'
 
 
