@@ -33,6 +33,8 @@ from ..checkpoint import (
     refuse_unreadable,
 )
 from ..shipped import config_path
+from .check_data import naming_faults
+from .hooks.class_names_check import ClassNamesCheckHook
 
 PLAIN_WRAPPERS = (None, 'MMDistributedDataParallel',
                   'mmengine.MMDistributedDataParallel')
@@ -295,6 +297,12 @@ def _build_runner(cfg: Config) -> Runner:
     return builder(cfg)
 
 
+def _check_class_names(runner: Runner) -> None:
+    if not any(isinstance(hook, ClassNamesCheckHook)
+               for hook in runner.hooks):
+        runner.register_hook(ClassNamesCheckHook())
+
+
 # ---------------------------------------------------------------- the tools
 def train(argv: list[str] | None = None) -> Any:
     """Trains by a config; the flags are those of ``tools/train.py``.
@@ -313,9 +321,10 @@ def train(argv: list[str] | None = None) -> Any:
     _resume(cfg, args.resume)
     _write_atomically(cfg)
     start_processes(cfg)
-    with loading_safely():
+    with loading_safely(), naming_faults(cfg):
         runner = _build_runner(cfg)
         runner.register_hook(_ResumeCheck())
+        _check_class_names(runner)
         runner.train()
     return runner
 
@@ -339,8 +348,9 @@ def test(argv: list[str] | None = None) -> dict[str, float]:
     if args.tta:
         _augment(cfg)
     start_processes(cfg)
-    with loading_safely():
+    with loading_safely(), naming_faults(cfg):
         runner = _build_runner(cfg)
+        _check_class_names(runner)
         if args.out:
             runner.test_evaluator.metrics.append(DumpResults(args.out))
         metrics: dict[str, float] = runner.test()

@@ -1,3 +1,4 @@
+import json
 from types import SimpleNamespace
 
 import pytest
@@ -11,23 +12,26 @@ def runner(dataset):
         train_dataloader=SimpleNamespace(dataset=dataset))
 
 
-def coco(classes, known):
+def coco(folder, classes):
+    (folder / 'ann.json').write_text(json.dumps(dict(categories=[
+        dict(id=3, name='cat'), dict(id=7, name='dog')])))
+    known = [i for i, name in ((3, 'cat'), (7, 'dog')) if name in classes]
     return SimpleNamespace(
-        metainfo=dict(classes=classes), cat_ids=list(range(known)),
-        ann_file='ann.json')
+        metainfo=dict(classes=classes), cat_ids=known, backend_args=None,
+        cat_img_map={3: [0], 7: [0, 1]}, ann_file=str(folder / 'ann.json'))
 
 
-def test_a_class_that_the_annotations_lack_is_found_inside_wrappers():
-    inner = coco(('cat', 'dgo'), 1)
-    wrapped = SimpleNamespace(dataset=SimpleNamespace(
-        datasets=[coco(('cat', 'dog'), 2), inner]))
-    with pytest.raises(ValueError, match="ann.json knows 1 of the 2.*'dgo'"):
+def test_a_class_that_the_annotations_lack_is_found_inside_wrappers(
+        tmp_path):
+    wrapped = SimpleNamespace(dataset=SimpleNamespace(datasets=[
+        coco(tmp_path, ('cat', 'dog')), coco(tmp_path, ('cat', 'dgo'))]))
+    with pytest.raises(ValueError, match="ann.json has no class.*'dgo'"):
         ClassNamesCheckHook().before_train(runner(wrapped))
 
 
-def test_right_names_and_unknown_kinds_of_data_sets_pass():
+def test_right_names_and_unknown_kinds_of_data_sets_pass(tmp_path):
     hook = ClassNamesCheckHook()
-    hook.before_train(runner(coco(('cat', 'dog'), 2)))
+    hook.before_train(runner(coco(tmp_path, ('cat', 'dog'))))
     hook.before_train(runner(SimpleNamespace(metainfo={})))
     hook.before_train(runner(SimpleNamespace(metainfo=dict(classes=('a',)))))
 
@@ -53,8 +57,10 @@ class XMLDataset:
 
     def get_data_info(self, index):
         name, classes = self.names[index], self.metainfo['classes']
-        return dict(instances=[dict(bbox_label=classes.index(name))]
-                    if name in classes else [])
+        return dict(
+            img_path=__file__, instances=[
+                dict(bbox_label=classes.index(name))]
+            if name in classes else [])
 
 
 def of_three_images(root, classes, **loader):
