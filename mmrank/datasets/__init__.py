@@ -1,6 +1,7 @@
 from .generators import GlyphRetrievalDataset
 from .readers import (
     CarsDataset,
+    ConcatDataset,
     CSVRetrievalDataset,
     CUBDataset,
     FolderRetrievalDataset,
@@ -20,7 +21,7 @@ from .transforms import ImageTransforms, LoadImage, PackRetrievalInputs
 
 __all__ = [
     'CSVRetrievalDataset', 'CUBDataset', 'CarsDataset',
-    'ClassBalancedBatchSampler', 'DistinctClassSampler',
+    'ClassBalancedBatchSampler', 'ConcatDataset', 'DistinctClassSampler',
     'FolderRetrievalDataset',
     'GlyphRetrievalDataset', 'HPatchesDataset', 'ImageTransforms',
     'InShopDataset', 'LoadImage', 'PackRetrievalInputs', 'PatchClassDataset',

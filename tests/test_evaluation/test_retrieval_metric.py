@@ -163,7 +163,7 @@ def bytes_of_a_gather(number):
 
 def test_embeddings_and_labels_travel_and_not_rows_of_scores(processes):
     for sent in processes(2).run(bytes_of_a_gather, 300):
-        assert sent <= 300 * (64 * 4 + 3 * 8) + 64
+        assert sent <= 300 * (64 * 4 + 5 * 8) + 64
 
 
 def test_skipped_queries_are_counted_in_the_log():

@@ -67,6 +67,7 @@ class HPatchesDataset(PatchClassDataset):
                  patches_per_class: int | None = None,
                  seed: int = 0) -> None:
         root = Path(data_root)
+        refuse_full_images(root)
         self.test_mode = test_mode
         self.patch_size = patch_size
         names = read_split(
@@ -121,6 +122,20 @@ class HPatchesDataset(PatchClassDataset):
         return dict(
             inputs=tiles[:, None],
             data_samples=dict(sequence=folder.name, strip=strip))
+
+
+def refuse_full_images(root: Path) -> None:
+    """Raises where a folder holds the other release, of whole images.
+
+    Raises:
+        ValueError: it holds sequences of images and no patches.
+    """
+    images = next(iter(sorted(root.glob('*/1.ppm'))), None)
+    if images is not None and not any(root.glob('*/ref.png')):
+        raise ValueError(
+            f'{root} holds the full image sequences of HPatches, such as '
+            f'{images}; the patches, strips called ref.png, e1.png and so '
+            'on, are in the archive hpatches-release.tar.gz')
 
 
 def read_split(path: Path, split: str, part: str) -> list[str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import cv2
 import numpy as np
@@ -14,6 +16,13 @@ from .patch_classes import PatchClassDataset, resize_tiles
 
 TILE = 64
 MOSAIC = 1024
+
+
+class _Scene(NamedTuple):
+    patches: np.ndarray
+    point_ids: np.ndarray
+    pairs: np.ndarray
+    matches: np.ndarray
 
 
 @DATASETS.register_module()
@@ -31,8 +40,10 @@ class PhotoTourDataset(PatchClassDataset):
 
     Args:
         data_root (str): the folder of the scenes.
-        scene (str): 'liberty', 'notredame', 'yosemite', or the name of
-            another folder in this format.
+        scene (str | Sequence[str]): 'liberty', 'notredame', 'yosemite', or
+            the name of another folder in this format; of several scenes the
+            classes, or the test pairs, follow each other. No class, and no
+            pair, spans two scenes.
         test_mode (bool): False, items are classes
             (:class:`PatchClassDataset`); True, items are the test pairs:
             ``dict(inputs=(2, 1, S, S) uint8, data_samples=dict(match=bool,
@@ -52,7 +63,7 @@ class PhotoTourDataset(PatchClassDataset):
 
     def __init__(self,
                  data_root: str,
-                 scene: str,
+                 scene: str | Sequence[str],
                  test_mode: bool = False,
                  patch_size: int = 32,
                  pairs_file: str = 'm50_100000_100000_0.txt',
@@ -60,21 +71,24 @@ class PhotoTourDataset(PatchClassDataset):
                  fill_by_rotation: bool = False,
                  min_patches: int = 2,
                  seed: int = 0) -> None:
-        folder = Path(data_root) / scene
-        if not folder.is_dir():
-            raise FileNotFoundError(
-                f'no folder {folder}; data_root={data_root!r} must hold the '
-                f'unpacked archive of scene={scene!r}')
+        scenes = [scene] if isinstance(scene, str) else list(scene)
+        if not scenes or len(set(scenes)) < len(scenes):
+            raise ValueError('scene must name scenes, each once, but got '
+                             f'{scene!r}')
         self.scene = scene
         self.test_mode = test_mode
         self.metainfo = dict(self.METAINFO, scene=scene)
-        point_ids = read_info(folder / 'info.txt')
-        patches = read_mosaics(folder, len(point_ids), patch_size)
+        found = [self._read(Path(data_root) / name, patch_size, pairs_file)
+                 for name in scenes]
+        patches = np.concatenate([part.patches for part in found])
         if test_mode:
+            starts = np.cumsum([0, *(len(part.patches) for part in found)])
             self.patches = patches
-            self.pairs, self.matches = read_pairs(folder / pairs_file,
-                                                  point_ids)
+            self.pairs = np.concatenate([
+                part.pairs + start for part, start in zip(found, starts)])
+            self.matches = np.concatenate([part.matches for part in found])
             return
+        point_ids = _disjoint([part.point_ids for part in found])
         super().__init__(
             patches,
             point_ids,
@@ -82,6 +96,19 @@ class PhotoTourDataset(PatchClassDataset):
             fill_by_rotation=fill_by_rotation,
             min_patches=min_patches,
             seed=seed)
+
+    def _read(self, folder: Path, patch_size: int,
+              pairs_file: str) -> _Scene:
+        if not folder.is_dir():
+            raise FileNotFoundError(
+                f'no folder {folder}; data_root={str(folder.parent)!r} must '
+                f'hold the unpacked archive of scene={folder.name!r}')
+        point_ids = read_info(folder / 'info.txt')
+        patches = read_mosaics(folder, len(point_ids), patch_size)
+        pairs, matches = read_pairs(
+            folder / pairs_file, point_ids) if self.test_mode else (
+                np.zeros((0, 2), np.int64), np.zeros(0, bool))
+        return _Scene(patches, point_ids, pairs, matches)
 
     def __len__(self) -> int:
         """Number of classes, or of test pairs."""
@@ -93,6 +120,20 @@ class PhotoTourDataset(PatchClassDataset):
         tiles = torch.from_numpy(self.patches[self.pairs[index]])
         sample = dict(match=bool(self.matches[index]), pair_index=int(index))
         return dict(inputs=tiles[:, None], data_samples=sample)
+
+
+def _disjoint(point_ids: Sequence[np.ndarray]) -> np.ndarray:
+    """The points of several scenes, moved so that none is shared.
+
+    Those of the first keep their numbers.
+    """
+    moved, start = [], None
+    for ids in point_ids:
+        low, high = int(ids.min(initial=0)), int(ids.max(initial=0))
+        shift = 0 if start is None else start - low
+        moved.append(ids + shift)
+        start = high + shift + 1
+    return np.concatenate(moved)
 
 
 def _need(path: Path) -> Path:

@@ -37,6 +37,8 @@ def labels_of(dataset: Any, key: str = 'gt_label') -> np.ndarray:
     dataset = unsliced(dataset)
     if hasattr(dataset, 'full_init'):
         dataset.full_init()
+    if hasattr(dataset, 'get_labels'):
+        return np.asarray(dataset.get_labels(key), dtype=np.int64)
     if hasattr(dataset, 'datasets'):
         return np.concatenate(
             [labels_of(inner, key) for inner in dataset.datasets])
@@ -47,8 +49,6 @@ def labels_of(dataset: Any, key: str = 'gt_label') -> np.ndarray:
         if hasattr(dataset, 'indices'):  # Subset
             return inner[np.asarray(dataset.indices)]
         return np.tile(inner, len(dataset) // max(len(inner), 1))
-    if hasattr(dataset, 'get_labels'):
-        return np.asarray(dataset.get_labels(key), dtype=np.int64)
     return np.array(
         [_label(dataset, index, key) for index in range(len(dataset))],
         dtype=np.int64)

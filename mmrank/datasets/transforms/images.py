@@ -98,6 +98,7 @@ class PackRetrievalInputs:
     def __init__(self,
                  meta_keys: Sequence[str] = ('sample_idx', 'img_path',
                                              'super_label', 'is_query',
+                                             'file_id',
                                              'ori_shape')) -> None:
         self.meta_keys = tuple(meta_keys)
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,6 +30,10 @@ class RetrievalMetric(BaseMetric):
     sample indices are gathered, an image that two of them saw counts once,
     and the figures are broadcast. The search runs on the device of the
     embeddings.
+
+    Samples of one ``file_id`` are one image, as a list that allows a query
+    in its gallery marks them: none is a neighbour of itself there. Each such
+    query is searched by itself, which takes longer.
 
     A query whose class has no other image has nothing to find: it is left
     out, and ``num_queries`` says how many count. Where none is left there is
@@ -123,15 +128,10 @@ class RetrievalMetric(BaseMetric):
                 f'RetrievalMetric: none of {len(query)} images is a query; '
                 'look at the data set of the evaluation, and at is_query in '
                 'its list')
-        args = [found.values[query], found.labels[query]]
-        if not query.all():
-            args += [found.values[~query], found.labels[~query]]
-        figures = retrieval_metrics(
-            *args,
-            ks=self.ks,
-            chunk_size=self.chunk_size,
-            with_map=self.with_map,
-            index=faiss_index if self._by_faiss(found.values) else None)
+        if query.all():
+            figures = self._search(found.values, found.labels)
+        else:
+            figures = self._search_gallery(found)
         skipped, number = figures.pop('num_skipped'), figures['num_queries']
         if not number:
             raise ValueError(
@@ -144,3 +144,42 @@ class RetrievalMetric(BaseMetric):
                 f'RetrievalMetric: {skipped} of {skipped + number} queries '
                 'skipped, since the gallery holds no item of their class')
         return figures
+
+    def _search(self, *args: torch.Tensor) -> dict[str, float]:
+        return retrieval_metrics(
+            *args,
+            ks=self.ks,
+            chunk_size=self.chunk_size,
+            with_map=self.with_map,
+            index=faiss_index if self._by_faiss(args[0]) else None)
+
+    def _search_gallery(self, found: Embeddings) -> dict[str, float]:
+        """Of queries whose own file is in the gallery, each without it."""
+        query = found.is_query
+        gallery = found.values[~query], found.labels[~query]
+        files = found.file_ids[~query]
+        own = query & (found.file_ids >= 0) & torch.isin(
+            found.file_ids, files)
+        parts = []
+        if bool((query & ~own).any()):
+            parts.append(self._search(found.values[query & ~own],
+                                      found.labels[query & ~own], *gallery))
+        for row in own.nonzero().flatten():
+            rest = files != found.file_ids[row]
+            parts.append(self._search(
+                found.values[row, None], found.labels[row, None],
+                *(values[rest] for values in gallery)))
+        return _joined(parts)
+
+
+def _joined(parts: list[dict[str, float]]) -> dict[str, float]:
+    """The figures of several groups of queries as those of all."""
+    counts = {name: sum(part[name] for part in parts)
+              for name in ('num_queries', 'num_skipped')}
+    figures = dict.fromkeys(parts[0], math.nan)
+    if counts['num_queries']:
+        figures = {name: sum(
+            part[name] * part['num_queries'] for part in parts
+            if part['num_queries']) / counts['num_queries']
+            for name in parts[0]}
+    return {**figures, **counts}
