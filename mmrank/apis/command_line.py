@@ -12,8 +12,8 @@ from typing import Any
 from mmengine.config import Config, DictAction
 from PIL import Image
 
-from mmrank.checkpoint import loading_safely, refuse_unreadable
 from mmrank.datasets import LoadImage
+from mmrank.files import loading_safely, refuse_unreadable
 from mmrank.shipped import config_path
 from mmrank.visualization.retrieval import draw_neighbours
 

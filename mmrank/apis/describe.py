@@ -9,7 +9,6 @@ import cv2
 import numpy as np
 import torch
 from mmengine.config import Config
-from mmengine.runner import load_checkpoint
 from torch import Tensor, nn
 
 from mmrank.datasets.transforms import (
@@ -17,6 +16,7 @@ from mmrank.datasets.transforms import (
     cut_patch,
     keypoint_frame,
 )
+from mmrank.files import load_weights
 from mmrank.registry import MODELS
 
 
@@ -32,12 +32,13 @@ def init_descriptor(config: str | Config,
 
     Raises:
         FileNotFoundError: for a missing config or checkpoint.
+        ValueError: for a damaged checkpoint, or one that could run code.
     """
     if isinstance(config, str):
         config = Config.fromfile(config)
     model = MODELS.build(config.model)
     if checkpoint is not None:
-        load_checkpoint(model, checkpoint, map_location='cpu')
+        load_weights(model, checkpoint)
     return model.to(device).eval()
 
 

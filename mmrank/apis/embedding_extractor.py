@@ -13,12 +13,11 @@ import torch
 from mmengine.config import Config
 from mmengine.dataset import Compose, pseudo_collate
 from mmengine.registry import DefaultScope
-from mmengine.runner import load_checkpoint
 from mmengine.utils import ProgressBar
 from torch.utils.data import DataLoader, Dataset
 
-from mmrank.checkpoint import loading_safely, refuse_unreadable
 from mmrank.datasets import LoadImage
+from mmrank.files import load_weights
 from mmrank.registry import MODELS
 
 Image = str | os.PathLike | np.ndarray
@@ -156,11 +155,8 @@ class EmbeddingExtractor:
         return _OneImage(self._load_image, self._prepare, channel_order)
 
     def _load(self, checkpoint: str) -> None:
-        refuse_unreadable(checkpoint)
-        with loading_safely():
-            # what does not fit is said below, in one error
-            loaded = load_checkpoint(
-                self.model, checkpoint, map_location='cpu', logger='silent')
+        # what does not fit is said below, in one error
+        loaded = load_weights(self.model, checkpoint, logger='silent')
         weights = loaded.get('state_dict', loaded)
         shapes = {
             name.removeprefix('module.'): value.shape

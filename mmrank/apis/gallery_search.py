@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mmrank.files import read_archive, write_archive
 from mmrank.functional import Search, nearest_neighbours
+from mmrank.optional import need
 
 FORMAT = 'mmrank-gallery'
 VERSION = 1
@@ -309,45 +309,6 @@ class GallerySearch:
                 np.take_along_axis(candidates, order, 1))
 
 
-def write_archive(file: str | os.PathLike,
-                  arrays: dict[str, np.ndarray]) -> None:
-    """Write plain arrays to one ``.npz`` file, whole or not at all."""
-    folder = os.path.dirname(os.path.abspath(file))
-    os.makedirs(folder, exist_ok=True)
-    handle, draft = tempfile.mkstemp(
-        dir=folder, prefix='.' + os.path.basename(file), suffix='.part')
-    try:
-        with os.fdopen(handle, 'wb') as stream:
-            np.savez(stream, **arrays)  # type: ignore[arg-type]
-        os.chmod(draft, 0o666 & ~_umask())
-        os.replace(draft, file)
-    except BaseException:
-        os.unlink(draft)
-        raise
-
-
-def read_archive(file: str | os.PathLike,
-                 what: str) -> dict[str, np.ndarray]:
-    """The plain arrays of an ``.npz`` file; pickled objects are refused.
-
-    Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: if it is damaged, or no such archive.
-    """
-    file = os.fspath(file)
-    if not os.path.isfile(file):
-        raise FileNotFoundError(f'there is no {what} file {file!r}')
-    try:
-        with np.load(file, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    # numpy raises many kinds for bytes that are not what they should be
-    except (ValueError, OSError, EOFError, KeyError, AttributeError,
-            TypeError, zipfile.BadZipFile) as error:
-        raise ValueError(
-            f'{file!r} is damaged or no {what} ({error}): make it '
-            'again') from error
-
-
 def _read_meta(arrays: dict[str, np.ndarray],
                file: str | os.PathLike) -> dict[str, Any]:
     name = os.fspath(file)
@@ -370,26 +331,20 @@ def _read_meta(arrays: dict[str, np.ndarray],
     return meta
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
 def _choose_backend(backend: str) -> str:
     if backend not in ('auto', 'faiss', 'torch'):
         raise ValueError("backend must be 'auto', 'faiss' or 'torch', but "
                          f'got {backend!r}')
-    if backend == 'torch':
-        return backend
-    try:
-        import faiss  # noqa: F401
-    except ImportError:
-        if backend == 'faiss':
-            raise ImportError("backend='faiss' needs faiss: run `pip install "
-                              "faiss-cpu`, or use backend='torch'") from None
-        return 'torch'
-    return 'faiss'
+    if backend == 'auto':
+        try:
+            import faiss  # noqa: F401
+        except ImportError:
+            return 'torch'
+        return 'faiss'
+    if backend == 'faiss':
+        need('faiss', "backend='faiss'", 'faiss-cpu',
+             instead="use backend='torch'")
+    return backend
 
 
 def _as_matrix(values: Any, name: str) -> np.ndarray:

@@ -27,7 +27,7 @@ from mmengine.optim import OptimWrapperDict
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 
-from ..checkpoint import (
+from ..files import (
     find_last_readable,
     loading_safely,
     refuse_unreadable,

@@ -11,7 +11,7 @@ import torch
 from mmengine.dist import get_comm_device
 from torch import Tensor
 
-from mmrank.state import Collectives
+from mmrank.state import Collectives, current
 
 
 @dataclass
@@ -86,7 +86,7 @@ class EmbeddingCollector:
 
         Called by every process, also one that has no sample.
         """
-        comm = Collectives()
+        comm = current()
         device = get_comm_device() if comm.size > 1 else torch.device('cpu')
         facts = torch.tensor(self._facts, dtype=torch.int64).reshape(-1, 5)
         facts = torch.cat(comm.gather(facts.to(device))).cpu()

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from mmrank.functional import Search
+from mmrank.optional import need
 
 
 def faiss_index(gallery: Tensor) -> Search:
@@ -27,11 +28,8 @@ def faiss_index(gallery: Tensor) -> Search:
     >>> search(torch.tensor([[0., 2., 1.]]), 2)
     (tensor([[2., 1.]]), tensor([[1, 2]]))
     """
-    try:
-        import faiss
-    except ImportError:
-        raise ImportError("backend='faiss' needs faiss: run `pip install "
-                          "faiss-cpu`, or use backend='torch'") from None
+    faiss = need('faiss', "backend='faiss'", 'faiss-cpu',
+                 instead="use backend='torch'")
     if gallery.dtype != torch.float32 or gallery.device.type != 'cpu':
         raise ValueError(
             "backend='faiss' searches float32 embeddings on the CPU, but got "

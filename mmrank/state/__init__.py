@@ -1,4 +1,4 @@
-from .collectives import Collectives
+from .collectives import Collectives, current
 from .memory import BatchMemory, EmbeddingQueue
 
-__all__ = ['BatchMemory', 'Collectives', 'EmbeddingQueue']
+__all__ = ['BatchMemory', 'Collectives', 'EmbeddingQueue', 'current']

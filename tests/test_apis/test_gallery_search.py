@@ -10,12 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mmrank.apis import GallerySearch, gallery_search
-from mmrank.apis.gallery_search import (
-    FORMAT,
-    VERSION,
-    read_archive,
-    write_archive,
-)
+from mmrank.apis.gallery_search import FORMAT, VERSION
+from mmrank.files import read_archive, write_archive
 
 from ..processes import clean_context
 

@@ -20,7 +20,7 @@ from mmrank.models.losses import (
     RaMBOLoss,
     RaMBORecallLoss,
 )
-from mmrank.state import Collectives
+from mmrank.state import current
 
 STEPS = 10
 CLASSES = 5
@@ -95,7 +95,7 @@ def train(name: str, sizes: tuple[int, ...], together: bool) -> dict:
     for step in range(STEPS):
         inputs, labels = batch(name, step, sizes)
         if together:
-            mine = Collectives().index
+            mine = current().index
             inputs, labels = (
                 part.split(sizes)[mine] for part in (inputs, labels))
         optimizer.zero_grad()
@@ -132,7 +132,7 @@ def test_processes_hold_what_one_process_holds(processes, name, sizes):
 def one_local_step(name: str, sizes: tuple[int, ...]) -> tuple:
     learner = Learner(name).own_batch_only()
     model = DistributedDataParallel(learner)
-    parts = [part.split(sizes)[Collectives().index]
+    parts = [part.split(sizes)[current().index]
              for part in batch(name, 0, sizes)]
     loss = model(*parts)
     loss.backward()

@@ -14,7 +14,7 @@ from mmrank.functional import (
     blackbox_recall_loss,
 )
 from mmrank.models.losses import RaMBOLoss, RaMBORecallLoss
-from mmrank.state import Collectives
+from mmrank.state import current
 
 C = 3
 # samples of each process: the second of two has no positives, and of three
@@ -49,7 +49,7 @@ SETTINGS = dict(margin=.15, lambda_val=5.)
 
 
 def map_on_a_process(shards, memory, kind):
-    comm = Collectives()
+    comm = current()
     scores, labels = shards[comm.index]
     leaf = scores.clone().requires_grad_()
     options = dict(comm=comm, **SETTINGS)
@@ -96,7 +96,7 @@ def test_uneven_processes_have_the_loss_of_the_joined_batch(
 
 
 def recall_on_a_process(shards):
-    comm = Collectives()
+    comm = current()
     similarity, relevance = shards[comm.index]
     leaf = similarity.clone().requires_grad_()
     loss = blackbox_recall_loss(leaf, relevance, comm=comm, **SETTINGS)
@@ -122,7 +122,7 @@ def test_queries_on_several_processes_share_one_mean_over_pairs(
 
 
 def nan_on_a_process(shards):
-    comm = Collectives()
+    comm = current()
     scores, labels = shards[comm.index]
     return blackbox_map_loss(scores, one_hot(labels), comm=comm).item()
 
@@ -135,7 +135,7 @@ def test_nan_on_one_process_is_nan_on_all_and_nobody_waits(processes):
 
 
 def bytes_of_a_process(negatives, positives, remembered):
-    comm = Collectives()
+    comm = current()
     n = negatives + positives
     scores = torch.randn(n, C)
     labels = torch.full((n, ), C)
@@ -162,7 +162,7 @@ def test_communication_grows_with_the_positives_and_not_the_negatives(
 
 def train_on_a_process(batches, options, kind=RaMBOLoss, width=C):
     """Losses, gradients and memory of a DDP model over some steps."""
-    comm = Collectives()
+    comm = current()
     torch.manual_seed(3)
     model = nn.Linear(4, width)
     model.loss = kind(**options)
@@ -223,7 +223,7 @@ def test_ddp_steps_with_a_memory_equal_one_process(processes, size, options):
 
 
 def random_margin_on_a_process(batches):
-    torch.manual_seed(Collectives().index)
+    torch.manual_seed(current().index)
     history, memory = train_on_a_process(
         batches, dict(memory_batches=2, random_margin=True))
     return [value for value, _ in history]
@@ -236,7 +236,7 @@ def test_random_margins_give_all_processes_the_same_loss(processes):
 
 
 def local_on_a_process(batch):
-    scores, labels = batch[Collectives().index]
+    scores, labels = batch[current().index]
     return RaMBOLoss(distributed='local')(scores, labels).item()
 
 
@@ -248,7 +248,7 @@ def test_local_loss_is_that_of_the_own_batch(processes):
 
 
 def evaluate_on_one_process(batch):
-    if Collectives().index == 0:
+    if current().index == 0:
         return RaMBOLoss().eval()(*batch[0]).item()
     return None
 

@@ -13,15 +13,13 @@ import pytest
 import torch
 from mmengine.config import Config
 from mmengine.logging import HistoryBuffer
-from mmengine.utils import digit_version
 
-from mmrank.checkpoint import is_readable, loading_safely
 from mmrank.engine import launch
+from mmrank.files import is_readable, loading_safely
 
 from ..toy import CONFIG
 
 ROOT = Path(__file__).resolve().parents[2]
-SAFE = digit_version(torch.__version__) >= digit_version('2.6')
 
 
 @pytest.fixture(autouse=True)
@@ -117,7 +115,6 @@ def test_auto_resume_without_a_checkpoint_keeps_load_from(config, tmp_path):
 
 
 # ------------------------------------------------------------ safe loading
-@pytest.mark.skipif(not SAFE, reason='torch before 2.6 loads as it did')
 def test_downloaded_checkpoint_runs_no_code_of_its_own(config, tmp_path):
     class Code:
         def __reduce__(self):
@@ -132,7 +129,6 @@ def test_downloaded_checkpoint_runs_no_code_of_its_own(config, tmp_path):
     assert not (tmp_path / 'ran').exists()
 
 
-@pytest.mark.skipif(not SAFE, reason='torch before 2.6 loads as it did')
 def test_log_buffers_are_read_without_the_general_getattr(tmp_path):
     class Reach:
         def __reduce__(self):

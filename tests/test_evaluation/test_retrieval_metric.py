@@ -141,14 +141,15 @@ def test_an_error_on_one_process_does_not_leave_the_others_waiting(processes):
 
 def bytes_of_a_gather(number):
     from mmrank.evaluation import embeddings
+    from mmrank.state import Collectives
     sent = []
-    gather = embeddings.Collectives.gather
+    gather = Collectives.gather
 
     def counting(self, tensor):
         sent.append(tensor.numel() * tensor.element_size())
         return gather(self, tensor)
 
-    embeddings.Collectives.gather = counting
+    Collectives.gather = counting
     try:
         collector = embeddings.EmbeddingCollector()
         for index in range(number):
@@ -157,7 +158,7 @@ def bytes_of_a_gather(number):
                                sample_idx=index))
         collector.join()
     finally:
-        embeddings.Collectives.gather = gather
+        Collectives.gather = gather
     return sum(sent)
 
 

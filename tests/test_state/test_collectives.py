@@ -71,3 +71,11 @@ def test_backbone_and_proxy_gradients_are_those_of_one_process(
     expected = [backbone.grad.item(), proxy.grad.item()]
     for found in processes(2).run(gradients, sizes):
         assert found == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_stand_in_for_the_processes_is_everybodys(monkeypatch):
+    from mmrank.state import collectives, current
+    seen = []
+    monkeypatch.setattr(collectives, 'Collectives', lambda: seen.append(1))
+    current()
+    assert seen == [1]

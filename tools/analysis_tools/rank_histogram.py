@@ -19,7 +19,7 @@ import torch
 if importlib.util.find_spec('mmrank') is None:  # a checkout, not installed
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from mmrank.apis.gallery_search import read_archive
+from mmrank.files import read_archive
 
 
 def relevant_ranks(embeddings: torch.Tensor, labels: torch.Tensor,

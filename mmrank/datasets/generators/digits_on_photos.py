@@ -10,14 +10,13 @@ A scan or a photograph used in one split never appears in another one.
 
 import json
 import os
-import shutil
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
+
+from mmrank.files import whole_folder
 
 from .digit_painter import (
     CLASSES,
@@ -98,20 +97,6 @@ def _write_lists(root: Path, split: str,
             for name, labels in contents.items()))
 
 
-@contextmanager
-def _all_or_nothing(target: Path) -> Iterator[Path]:
-    """A new folder that takes its name only when the block has ended well."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(
-        prefix=f'.{target.name}-', dir=target.parent))
-    try:
-        yield work
-        work.chmod(0o755)
-        os.rename(work, target)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-
-
 def make_digits_on_photos(
         out_dir: str | os.PathLike[str],
         options: DigitsOnPhotosOptions | None = None) -> Path:
@@ -159,7 +144,7 @@ def make_digits_on_photos(
         _require_same(target, record)
         return target
     _require_sources()
-    with _all_or_nothing(target) as work:
+    with whole_folder(target) as work:
         root = work / 'VOC2007'
         for part in ('JPEGImages', 'Annotations', 'ImageSets/Main'):
             (root / part).mkdir(parents=True)

@@ -9,15 +9,14 @@ HPatches, so that the readers and metrics of those are used as they are.
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import cv2
 import numpy as np
+
+from mmrank.files import whole_folder
 
 from ..readers.hpatches import STRENGTHS, STRIPS
 from ..readers.hpatches import TILE as STRIP_TILE
@@ -148,21 +147,12 @@ def write_photo_patches(out_dir: str,
             not out.is_dir() or any(out.iterdir())):
         raise ValueError(f'{out} exists and is no PhotoPatches data set; '
                          'give another out_dir')
-    out.parent.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix=f'.{out.name}-', dir=out.parent))
-    try:
+    with whole_folder(out, replace=True) as work:
         _write(work, keypoints_per_photo, num_pairs, seed)
-        if out.exists():
-            shutil.rmtree(out)
-        os.replace(work, out)
-    except BaseException:
-        shutil.rmtree(work, ignore_errors=True)
-        raise
     return out
 
 
 def _write(work: Path, keypoints: int, num_pairs: int, seed: int) -> None:
-    os.chmod(work, 0o755)
     for number, (scene, photos) in enumerate(SCENES.items()):
         sequences = {}
         for order, name in enumerate(photos):

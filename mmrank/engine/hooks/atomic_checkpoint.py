@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import re
 import socket
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from mmengine.fileio import LocalBackend, register_backend
 from mmengine.hooks import CheckpointHook
 
-from ...registry import HOOKS
+from mmrank.files import write_whole
+from mmrank.registry import HOOKS
 
 BACKEND = 'mmrank_atomic'
 
@@ -21,33 +21,9 @@ class AtomicLocalBackend(LocalBackend):
     """The local disk, where a file appears under its name only when whole."""
 
     def put(self, obj: bytes, filepath: str | Path) -> None:
-        """Writes beside the target, then renames over it.
-
-        A process killed, a full disk or a size limit leaves the file that
-        was there before; the part written is removed unless the process
-        was killed. It is called ``.NAME.HOST.PROCESS.RANDOM.part``.
-        """
-        target = Path(filepath)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        handle, part = tempfile.mkstemp(
-            prefix=f'.{target.name}.{socket.gethostname()}.{os.getpid()}.',
-            suffix='.part', dir=target.parent)
-        try:
-            with os.fdopen(handle, 'wb') as file:
-                file.write(obj)
-                file.flush()
-                os.fsync(file.fileno())
-            os.chmod(part, 0o666 & ~_umask())
-            os.replace(part, target)
-        except BaseException:
-            Path(part).unlink(missing_ok=True)
-            raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+        """Writes beside the target, then renames over it."""
+        with write_whole(filepath) as file:
+            file.write(obj)
 
 
 def _remove_leftovers(folder: Path) -> None:

@@ -6,14 +6,15 @@ from typing import Any
 
 import torch
 from mmengine.hooks import Hook
-from mmengine.model import is_model_wrapper
 from mmengine.runner import IterBasedTrainLoop, Runner
 from torch import Tensor
 
 from mmrank.datasets.samplers.class_index import unsliced
 from mmrank.models.learners.descriptor_learner import evaluating
 from mmrank.registry import HOOKS
-from mmrank.state import Collectives
+from mmrank.state import current
+
+from ..bare_model import bare_model
 
 
 @HOOKS.register_module()
@@ -40,7 +41,7 @@ class DescriptorBankHook(Hook):
 
     def before_train_epoch(self, runner: Runner) -> None:
         """Fill the bank of the model's ``sampler``."""
-        model = _bare(runner)
+        model = bare_model(runner)
         sampler = model.sampler
         if sampler.mode != 'bank' or not sampler.needs_descriptors:
             return
@@ -53,7 +54,7 @@ class DescriptorBankHook(Hook):
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
         """Keep the bank where later epochs need it."""
-        bank = _bare(runner).sampler.bank
+        bank = bare_model(runner).sampler.bank
         lasts = self.interval > 1 or _is_one_epoch(runner)
         if lasts and bank is not None:
             checkpoint['descriptor_bank'] = bank.cpu()
@@ -61,23 +62,18 @@ class DescriptorBankHook(Hook):
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
         """Go on with the bank of a resumed run."""
         if runner._resume and 'descriptor_bank' in checkpoint:
-            _bare(runner).sampler.set_bank(checkpoint['descriptor_bank'])
+            bare_model(runner).sampler.set_bank(checkpoint['descriptor_bank'])
 
 
 def _is_one_epoch(runner: Runner) -> bool:
     return isinstance(runner.train_loop, IterBasedTrainLoop)
 
 
-def _bare(runner: Runner) -> Any:
-    model = runner.model
-    return model.module if is_model_wrapper(model) else model
-
-
 @torch.no_grad()
 def describe_classes(model: Any, dataset: Any,
                      classes_per_pass: int = 256) -> Tensor:
     """Descriptors of every slot of every class, float32, (C, k, D)."""
-    comm = Collectives()
+    comm = current()
     device = next(model.parameters()).device
     share = -(-len(dataset) // comm.size)
     mine = range(comm.index * share,

@@ -5,11 +5,12 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from mmengine.hooks import Hook
-from mmengine.model import is_model_wrapper
 from mmengine.runner import Runner
 from torch import Tensor, nn
 
 from mmrank.registry import HOOKS
+
+from ..bare_model import bare_model
 
 
 @HOOKS.register_module()
@@ -49,9 +50,7 @@ class EmbeddingStatisticsHook(Hook):
 
     def before_train(self, runner: Runner) -> None:
         """Listen to the head."""
-        model = runner.model
-        if is_model_wrapper(model):
-            model = model.module
+        model = bare_model(runner)
         head = dict(model.named_modules()).get(self.head_name)
         if head is None:
             raise ValueError(

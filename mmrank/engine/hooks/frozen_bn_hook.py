@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from mmengine.hooks import Hook
-from mmengine.model import is_model_wrapper
 from mmengine.runner import Runner
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from mmrank.registry import HOOKS
+
+from ..bare_model import bare_model
 
 
 @HOOKS.register_module()
@@ -41,9 +42,7 @@ class FrozenBNHook(Hook):
 
     def before_train(self, runner: Runner) -> None:
         """Find the layers."""
-        model = runner.model
-        if is_model_wrapper(model):
-            model = model.module
+        model = bare_model(runner)
         named = dict(model.named_modules())
         self._layers = []
         for name in self.modules:

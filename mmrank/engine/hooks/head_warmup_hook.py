@@ -5,12 +5,13 @@ from typing import Any
 
 import torch
 from mmengine.hooks import Hook
-from mmengine.model import is_model_wrapper
 from mmengine.optim import OptimWrapper
 from mmengine.runner import Runner
 from torch import nn
 
 from mmrank.registry import HOOKS
+
+from ..bare_model import bare_model
 
 
 @HOOKS.register_module()
@@ -63,10 +64,7 @@ class HeadWarmupHook(Hook):
 
     def before_train(self, runner: Runner) -> None:
         """Find the parameters that rest."""
-        model = runner.model
-        if is_model_wrapper(model):
-            model = model.module
-        named = dict(model.named_parameters())
+        named = dict(bare_model(runner).named_parameters())
         learning: set[str] = set()
         for prefix in self.trainable:
             found = {

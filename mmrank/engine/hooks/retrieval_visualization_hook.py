@@ -7,7 +7,6 @@ import numpy as np
 import torch
 from mmengine.dist import master_only
 from mmengine.hooks import Hook
-from mmengine.model import is_model_wrapper
 from mmengine.runner import BaseLoop, Runner
 from torch import Tensor
 
@@ -15,6 +14,8 @@ from mmrank.datasets import LoadImage
 from mmrank.evaluation.embeddings import EmbeddingCollector, Embeddings
 from mmrank.functional import nearest_neighbours
 from mmrank.registry import HOOKS
+
+from ..bare_model import bare_model
 
 
 @HOOKS.register_module()
@@ -131,10 +132,7 @@ class RetrievalVisualizationHook(Hook):
         return queries, neighbours, right
 
     def _proxies(self, runner: Runner) -> Tensor | None:
-        model = runner.model
-        if is_model_wrapper(model):
-            model = model.module
-        return model.head.proxies if self.with_proxies else None
+        return bare_model(runner).head.proxies if self.with_proxies else None
 
 
 def _step(runner: Runner) -> int:

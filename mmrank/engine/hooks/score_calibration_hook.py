@@ -12,13 +12,14 @@ import torch
 from mmengine.dist import all_gather_object
 from mmengine.hooks import EMAHook, Hook
 from mmengine.logging import print_log
-from mmengine.model import is_model_wrapper
 from mmengine.runner import Runner
 from torch import nn
 from torch.utils.data import DataLoader
 
-from ...models.losses import RankingLoss
-from ...registry import HOOKS
+from mmrank.models.losses import RankingLoss
+from mmrank.registry import HOOKS
+
+from ..bare_model import bare_model
 
 
 @HOOKS.register_module()
@@ -63,7 +64,7 @@ class ScoreCalibrationHook(Hook):
         if runner.val_loop is None:
             raise ValueError('ScoreCalibrationHook fits on the validation '
                              'set, but the config has no val_dataloader')
-        _calibrations(_unwrapped(runner))
+        _calibrations(bare_model(runner))
 
     def after_train(self, runner: Runner) -> None:
         with _averaged(runner) as model:
@@ -132,11 +133,6 @@ def _calibrations(model: nn.Module) -> list[Any]:
     return [loss.calibration for loss in losses.values()]
 
 
-def _unwrapped(runner: Runner) -> nn.Module:
-    model = runner.model
-    return model.module if is_model_wrapper(model) else model
-
-
 @contextmanager
 def _averaged(runner: Runner) -> Iterator[nn.Module]:
     """The weights that a checkpoint holds: the averaged ones, with EMA.
@@ -144,7 +140,7 @@ def _averaged(runner: Runner) -> Iterator[nn.Module]:
     An EMA hook exchanges both models' values in what is saved, so both get
     the calibration.
     """
-    model = _unwrapped(runner)
+    model = bare_model(runner)
     hooks = [hook for hook in runner.hooks if isinstance(hook, EMAHook)]
     for hook in hooks:
         hook.before_val_epoch(runner)

@@ -8,6 +8,7 @@ import torch
 from mmengine.model import BaseModule
 from torch import Tensor
 
+from mmrank.optional import need
 from mmrank.registry import MODELS
 
 
@@ -52,11 +53,7 @@ class TimmBackbone(BaseModule):
                  init_cfg: dict | None = None,
                  **kwargs: Any) -> None:
         super().__init__(init_cfg)
-        try:
-            import timm
-        except ImportError as error:
-            raise ImportError('TimmBackbone needs the package timm: '
-                              'pip install timm') from error
+        timm = need('timm', 'TimmBackbone', 'timm')
         if not timm.is_model(model_name):
             base = model_name.split('.')[0]
             near = timm.list_models(f'*{base}*')[:5] or \

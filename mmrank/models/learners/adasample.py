@@ -15,7 +15,7 @@ from mmrank.functional import (
     squared_distances,
 )
 from mmrank.registry import MODELS
-from mmrank.state import Collectives
+from mmrank.state import Collectives, current
 
 MODES = ('online', 'bank')
 
@@ -154,7 +154,7 @@ class AdaSample(nn.Module):
             Selection: slots, weights and symmetries; of length 0 for n = 0.
         """
         self._check(valid)
-        comm = Collectives()
+        comm = current()
         uniforms = self._uniforms(valid, comm)
         anchor = draw(valid.float(), uniforms[:, 0])
         others = valid.scatter(1, anchor[:, None], False)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from mmrank.state import Collectives
+from mmrank.state import Collectives, current
 
 from .global_batch import EMPTY_BATCHES, check_distributed, gather_batch
 
@@ -107,7 +107,7 @@ class EmbeddingLoss(nn.Module):
             embeddings = embeddings.to(
                 torch.promote_types(embeddings.dtype, torch.float32))
             if learning and self.distributed == 'global':
-                comm = Collectives()
+                comm = current()
                 embeddings, labels, start = gather_batch(
                     embeddings, labels, comm)
             value = self.batch_loss(

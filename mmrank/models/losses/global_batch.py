@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mmrank.state import Collectives
+from mmrank.state import Collectives, current
 
 # after this many batches in a row that teach nothing a warning is due
 EMPTY_BATCHES = 50
@@ -32,7 +32,7 @@ def join_batch(embeddings: Tensor, labels: Tensor,
     """
     if distributed == 'local':
         return embeddings, labels
-    return gather_batch(embeddings, labels, Collectives())[:2]
+    return gather_batch(embeddings, labels, current())[:2]
 
 
 def gather_batch(embeddings: Tensor, labels: Tensor,

@@ -11,7 +11,7 @@ from mmrank.functional import (
     weighted_mean,
 )
 from mmrank.registry import MODELS
-from mmrank.state import Collectives
+from mmrank.state import Collectives, current
 
 from .global_batch import check_distributed
 
@@ -69,7 +69,7 @@ class HingeTripletLoss(nn.Module):
             where ``distributed`` is 'local'.
         """
         if self.distributed == 'global':
-            comm = Collectives()
+            comm = current()
             anchors = comm.gather_with_gradient(anchors)
             positives = comm.gather_with_gradient(positives)
             if labels is not None:
@@ -91,7 +91,7 @@ class HingeTripletLoss(nn.Module):
                 of mean 1 over the global batch.
         """
         if weights is not None and self.distributed == 'global':
-            weights = _joined(Collectives(), weights)
+            weights = _joined(current(), weights)
         return self.loss_weight * weighted_mean(losses, weights)
 
     def global_mean(self, losses: Tensor) -> Tensor:
@@ -106,7 +106,7 @@ class HingeTripletLoss(nn.Module):
         total = torch.stack(
             [losses.detach().sum(), losses.new_tensor(float(len(losses)))])
         if self.distributed == 'local':
-            total = Collectives().sum(total)
+            total = current().sum(total)
         return total[0] / total[1].clamp_min(1)
 
     def forward(self,

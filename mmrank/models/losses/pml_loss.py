@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
+from mmrank.optional import need
 from mmrank.registry import MODELS
 
 from .embedding_loss import EmbeddingContext, EmbeddingLoss
@@ -112,23 +113,11 @@ def _build(cfg: dict, module: str) -> Any:
 
 def _find(name: str, module: str) -> type:
     """The library's class of that name."""
-    try:
-        import pytorch_metric_learning as library
-        from pytorch_metric_learning import (  # noqa: F401
-            distances,
-            losses,
-            miners,
-            reducers,
-            regularizers,
-        )
-    except ImportError as error:
-        raise ImportError(
-            'PytorchMetricLearningLoss needs the package '
-            'pytorch-metric-learning: pip install pytorch-metric-learning'
-        ) from error
+    library = need(f'pytorch_metric_learning.{module}',
+                   'PytorchMetricLearningLoss', 'pytorch-metric-learning')
     known = {
         key: value
-        for key, value in vars(getattr(library, module)).items()
+        for key, value in vars(library).items()
         if inspect.isclass(value) and key not in _NO_LABELS
     }
     if name not in known:

@@ -14,7 +14,7 @@ from mmrank.functional import (
     proxy_isa_weights,
 )
 from mmrank.registry import MODELS
-from mmrank.state import Collectives, EmbeddingQueue
+from mmrank.state import Collectives, EmbeddingQueue, current
 
 from .embedding_loss import EmbeddingContext, EmbeddingLoss
 from .global_batch import join_batch
@@ -190,7 +190,7 @@ class ProxyISALoss(EmbeddingLoss):
     def _remember(self, embeddings: Tensor, labels: Tensor, clean: Tensor,
                   proxies: Tensor, now: int) -> None:
         """Enqueue the clean samples, then update n and S."""
-        comm = Collectives()
+        comm = current()
         if self.distributed == 'local':
             embeddings, labels = join_batch(embeddings, labels, 'global')
             clean = torch.cat(comm.gather(clean))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from mmrank.state import BatchMemory, Collectives
+from mmrank.state import BatchMemory, Collectives, current
 
 from .global_batch import EMPTY_BATCHES, check_distributed
 from .ranked_rows import foreground, joined_rows, one_hot, ranked_rows
@@ -289,7 +289,7 @@ class RankingLoss(nn.Module):
         # in evaluation processes may hold different numbers of batches
         if not learning or self.distributed == 'local':
             return None
-        comm = Collectives()
+        comm = current()
         return None if comm.size == 1 else comm
 
     def _recall(self, scores: Tensor) -> dict[str, Tensor]:

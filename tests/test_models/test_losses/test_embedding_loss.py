@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from mmrank.models.losses import EmbeddingLoss
-from mmrank.state import Collectives
+from mmrank.state import current
 
 
 class Pull(EmbeddingLoss):
@@ -109,7 +109,7 @@ def halves():
 
 
 def one_step():
-    mine = Collectives().index
+    mine = current().index
     model = Model()
     parts = [part.split((5, 2))[mine] for part in halves()]
     wrapped = DistributedDataParallel(model)

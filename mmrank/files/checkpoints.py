@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import codecs
 import logging
 import os
+import pickle
 import re
 import zipfile
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -15,7 +19,8 @@ from typing import Any
 import numpy as np
 import torch
 from mmengine.logging import HistoryBuffer, print_log
-from mmengine.utils import digit_version
+from mmengine.runner import load_checkpoint
+from torch import nn
 
 
 def _buffer_method(owner: Any, name: str) -> Any:
@@ -32,13 +37,92 @@ def _checkpoint_types() -> list[Any]:
     usual dtypes, and the buffer's own statistics. None of them runs code
     of the file's choice.
     """
-    core = np._core if hasattr(np, '_core') else np.core
     dtypes = ('float64', 'float32', 'float16', 'int64', 'int32', 'uint32',
               'uint8', 'bool')
+    # what builds numpy's scalars and arrays, under its name before numpy 2
+    # and since: a checkpoint may come from either
+    makers = {'scalar': np.float64(0).__reduce__()[0],
+              '_reconstruct': np.zeros(1).__reduce__()[0]}
     return [HistoryBuffer, (_buffer_method, 'builtins.getattr'),
-            np.ndarray, np.dtype, core.multiarray.scalar,
-            core.multiarray._reconstruct,
-            *{type(np.dtype(name)) for name in dtypes}]
+            np.ndarray, np.dtype,
+            *{type(np.dtype(name)) for name in dtypes},
+            *((maker, f'numpy.{core}.multiarray.{name}')
+              for name, maker in makers.items()
+              for core in ('core', '_core'))]
+
+
+class _Pickle:
+    """A pickle module for releases of torch whose own allows no more types.
+
+    ``torch.load`` takes it as ``pickle_module``.
+    """
+
+    class Unpickler(pickle.Unpickler):
+        """Finds what a checkpoint holds and nothing else."""
+
+        def find_class(self, module: str, name: str) -> Any:
+            """What a checkpoint may name."""
+            # torch.save writes a protocol that Python 2 could read
+            key = f'{module.replace("__builtin__", "builtins")}.{name}'
+            allowed = _named_types()
+            if key not in allowed:
+                raise UnpicklingError(f'GLOBAL {key} is not allowed')
+            return allowed[key]
+
+    @classmethod
+    def load(cls, file: Any, **kwargs: Any) -> Any:
+        """As ``pickle.load``."""
+        return cls.Unpickler(file, **kwargs).load()
+
+
+@cache
+def _named_types() -> dict[str, Any]:
+    """Those of torch's own weights, ours, and plain containers."""
+    from torch._weights_only_unpickler import _get_allowed_globals
+    ours = {}
+    for one in _checkpoint_types():
+        kind, name = one if isinstance(one, tuple) else (
+            one, f'{one.__module__}.{one.__qualname__}')
+        ours[name] = kind
+    # what numpy's pickles and ours name beside
+    plain = {'_codecs.encode': codecs.encode, 'builtins.set': set,
+             'builtins.bytearray': bytearray, 'builtins.complex': complex,
+             'collections.Counter': Counter, 'torch.device': torch.device}
+    return {**_get_allowed_globals(), **plain, **ours}
+
+
+@contextmanager
+def _reading_weights_only() -> Iterator[None]:
+    """The protection of torch, or our own where torch's takes no types."""
+    if hasattr(torch.serialization, 'safe_globals'):
+        with _environment('TORCH_FORCE_WEIGHTS_ONLY_LOAD', '1'), \
+                torch.serialization.safe_globals(_checkpoint_types()):
+            yield
+        return
+    load = torch.load
+
+    def restricted(*args: Any, **kwargs: Any) -> Any:
+        kwargs.pop('weights_only', None)
+        return load(*args, **{**kwargs, 'pickle_module': _Pickle})
+
+    torch.load = restricted
+    try:
+        yield
+    finally:
+        torch.load = load
+
+
+@contextmanager
+def _environment(name: str, value: str) -> Iterator[None]:
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = before
 
 
 @contextmanager
@@ -50,22 +134,18 @@ def loading_safely() -> Iterator[None]:
     the maintained fork reads what was refused once more without the
     protection. Here the types of those buffers are allowed, and nothing
     else; the protection stays on for every file, so a downloaded one runs
-    no code. A file that one trusts needs PyTorch's own
-    ``TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1``. Before PyTorch 2.6 its default
-    is left alone.
+    no code. It is the same with an older PyTorch, whose default runs code.
+    A file that one trusts needs PyTorch's own
+    ``TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1``.
 
     Raises:
         ValueError: A checkpoint was refused; says what it holds.
     """
-    if digit_version(torch.__version__) < digit_version('2.6'):
+    if 'TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD' in os.environ:
         yield
         return
-    force = 'TORCH_FORCE_WEIGHTS_ONLY_LOAD'
-    before = os.environ.get(force)
-    if 'TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD' not in os.environ:
-        os.environ[force] = '1'
     try:
-        with torch.serialization.safe_globals(_checkpoint_types()):
+        with _reading_weights_only():
             yield
     except UnpicklingError as error:
         refused = re.search(r'GLOBAL (?:<class )?\'?([\w.]+)', str(error))
@@ -76,11 +156,37 @@ def loading_safely() -> Iterator[None]:
             'its author for the weights alone (dict(state_dict=...)); if '
             'you trust the file, set TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1.'
         ) from error
-    finally:
-        if before is None:
-            os.environ.pop(force, None)
-        else:
-            os.environ[force] = before
+
+
+def load_weights(model: nn.Module, path: str | os.PathLike[str],
+                 logger: Any = None) -> dict[str, Any]:
+    """Fills a model from a checkpoint file, which runs no code.
+
+    Args:
+        model (nn.Module): takes what fits.
+        path (path): of the checkpoint.
+        logger (str, optional): 'silent' says nothing of what does not fit.
+
+    Returns:
+        dict: the checkpoint.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: It is truncated or damaged, or holds more than weights.
+    """
+    name = os.fspath(path)
+    refuse_unreadable(name)
+    with loading_safely():
+        try:
+            found: dict[str, Any] = load_checkpoint(
+                model, name, map_location='cpu', logger=logger)
+        except UnpicklingError:
+            raise
+        except (EOFError, RuntimeError, KeyError, AttributeError,
+                TypeError) as error:
+            raise ValueError(
+                f'{name} is no checkpoint: {error}') from error
+    return found
 
 
 def is_readable(path: str | os.PathLike[str]) -> bool:

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from mmrank.checkpoint import find_last_readable, is_readable
 from mmrank.engine.hooks.atomic_checkpoint import (
     AtomicLocalBackend,
     _remove_leftovers,
 )
+from mmrank.files import find_last_readable, is_readable
 
-from .processes import clean_context
-from .toy import CONFIG
+from ..processes import clean_context
+from ..toy import CONFIG
 
 
 def save(path: Path) -> Path:
@@ -97,7 +97,7 @@ def test_run_killed_during_a_write_keeps_the_checkpoint_before(tmp_path):
         'interval=1)', 'interval=1, max_keep_ckpts=1)', 1))
     flags = [str(config), '--work-dir', str(run)]
     done = subprocess.run([sys.executable, '-c', KILLED, *flags],
-                          cwd=Path(__file__).parents[1])
+                          cwd=Path(__file__).parents[2])
     assert done.returncode == -signal.SIGKILL
     assert [path.name for path in run.glob('*.pth')] == ['epoch_2.pth']
     assert len(list(run.glob('.*.part'))) == 1
