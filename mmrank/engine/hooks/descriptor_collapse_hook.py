@@ -6,11 +6,12 @@ from typing import Any
 
 import torch
 from mmengine.hooks import Hook
-from mmengine.model import is_model_wrapper
 from mmengine.runner import Runner
 from torch import Tensor
 
 from mmrank.registry import HOOKS
+
+from ..bare_model import bare_model
 
 REMEDY = (
     'Start again with a lower or a warmed-up learning rate (a LinearLR with '
@@ -66,7 +67,7 @@ class DescriptorCollapseHook(Hook):
 
     def before_train(self, runner: Runner) -> None:
         """Refuse a model that hands out no pairs."""
-        model = _bare(runner)
+        model = bare_model(runner)
         if not hasattr(model, 'pairs'):
             raise ValueError(
                 'DescriptorCollapseHook watches a DescriptorLearner, but the '
@@ -81,7 +82,7 @@ class DescriptorCollapseHook(Hook):
         """Measure, log, and warn where it is time to."""
         if not self.every_n_train_iters(runner, self.interval):
             return
-        pairs = _bare(runner).pairs
+        pairs = bare_model(runner).pairs
         if pairs is None or not len(pairs.labels):
             return
         numbers = descriptor_spread(*pairs)
@@ -103,11 +104,6 @@ class DescriptorCollapseHook(Hook):
             f'{self.max_component:g}), and non-pairs are '
             f'{numbers["non_pair_distance"]:.2f} apart, where 1.41 is free '
             f'of any. {REMEDY}')
-
-
-def _bare(runner: Runner) -> Any:
-    model = runner.model
-    return model.module if is_model_wrapper(model) else model
 
 
 @torch.no_grad()
