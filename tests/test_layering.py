@@ -1,4 +1,10 @@
-"""Four floors: a floor imports only from the floors below it."""
+"""Floors and rooms: which part of the package may import which.
+
+A floor imports only from the floors below it. Within ``models`` a room
+imports only from the rooms below it, so no loss knows a head; within
+``functional`` a file imports only from the machine, so no metric or loss
+leans on another.
+"""
 
 import ast
 import re
@@ -18,6 +24,13 @@ FLOORS = [
     {'engine', 'apis'},
     {'__init__', '__main__'},
 ]
+# of ``models``, from below
+ROOMS = [{'losses', 'backbones'}, {'heads'}, {'learners'}, {'__init__'}]
+ROOM = {name: floor for floor, names in enumerate(ROOMS) for name in names}
+# of ``functional``: what all others are made of
+MACHINE = {'blackbox', 'checks', 'dense_ranks', 'differentiable',
+           'neighbours', 'proxies', 'rank_counts', 'ranks', 'score_pool',
+           'sparse_ranks'}
 FLOOR = {name: floor for floor, names in enumerate(FLOORS) for name in names}
 # what each of the lowest may import from outside
 OUTSIDE = {'functional': {'torch'}, 'version': set(), 'shipped': set(),
@@ -52,13 +65,27 @@ def violations(path: Path, source: str | None = None) -> list[str]:
         first, *rest = name.split('.')
         if first == 'mmrank':
             other = rest[0] if rest and rest[0] in FLOOR else '__init__'
-            if other == '__init__' or (
-                    other != own and FLOOR[other] >= FLOOR[own]):
+            fine = other != '__init__' and (
+                _same_room_or_below(path, rest) if other == own
+                else FLOOR[other] < FLOOR[own])
+            if not fine:
                 wrong.append(name)
         elif own in OUTSIDE and first not in OUTSIDE[own] \
                 and first not in sys.stdlib_module_names:
             wrong.append(name)
     return wrong
+
+
+def _same_room_or_below(path: Path, rest: list[str]) -> bool:
+    """Whether a file may import ``mmrank.<rest>`` of its own floor."""
+    floor, *own = path.relative_to(PACKAGE).with_suffix('').parts
+    inner = rest[1] if len(rest) > 1 else '__init__'
+    if floor == 'models':
+        return inner == own[0] or ROOM.get(
+            inner, len(ROOMS)) < ROOM[own[0]]
+    if floor == 'functional' and own != ['__init__']:
+        return inner in MACHINE
+    return True
 
 
 @pytest.mark.parametrize(
@@ -76,6 +103,11 @@ def test_file_imports_only_from_floors_below(path):
     ('models/losses/rambo_loss.py', 'from mmrank.engine import launch'),
     ('datasets/cub.py', 'from ..models import X'),
     ('evaluation/metrics/retrieval.py', 'import mmrank.apis.search'),
+    ('models/losses/rambo_loss.py', 'from ..heads.detection import rules'),
+    ('models/heads/head.py', 'from mmrank.models.learners import X'),
+    ('models/losses/x.py', 'from mmrank.models import MetricLearningHead'),
+    ('functional/recall_loss.py', 'from .average_precision_loss import x'),
+    ('functional/recall_loss.py', 'import mmrank.functional.retrieval'),
     ('models/heads/head.py', 'from mmrank import functional, apis')])
 def test_an_import_from_the_same_or_a_higher_floor_is_found(file, source):
     assert violations(PACKAGE / file, source)
@@ -86,6 +118,9 @@ def test_an_import_from_the_same_or_a_higher_floor_is_found(file, source):
     ('state/memory.py', 'from .collectives import Collectives'),
     ('models/losses/rambo_loss.py', 'from ...functional import blackbox'),
     ('models/losses/rambo_loss.py', 'from mmrank import functional as F'),
+    ('models/heads/detection/rules.py', 'from ...losses import RankingLoss'),
+    ('models/losses/rambo_loss.py', 'from .ranking_loss import RankingLoss'),
+    ('functional/recall_loss.py', 'from .blackbox import blackbox_loss'),
     ('engine/launch.py', 'from ..models import heads')])
 def test_an_import_from_below_is_fine(file, source):
     assert violations(PACKAGE / file, source) == []

@@ -183,6 +183,13 @@ def test_type_of_a_config_without_custom_imports_is_built():
     assert registry.MODELS.build(cfg.model) is not None
 
 
+def test_every_registered_loss_is_exported_by_the_package_of_losses():
+    losses = importlib.import_module('mmrank.models.losses')
+    ours = {name for name, loss in registry.MODELS.module_dict.items()
+            if loss.__module__.startswith('mmrank.models.losses.')}
+    assert ours and ours <= set(losses.__all__)
+
+
 RANKED_LIST = """
 import sys
 sys.modules.update(mmcv=None, mmdet=None)

@@ -17,7 +17,7 @@ from torch import nn
 
 WIDE = ('in_channels', 'out_channels', 'feat_channels', 'embed_dims',
         'fc_out_channels', 'conv_out_channels', 'feedforward_channels')
-SMALL = dict(num_groups=4, num_layers=2, num_queries=12,
+SMALL = dict(block_mid_channels=8, num_groups=4, num_layers=2, num_queries=12,
              num_dn_queries=6, num_heads=4, nms_pre=50, stacked_convs=1,
              num_convs=1, num_shared_convs=1, num_cls_convs=1,
              max_per_img=10)
@@ -54,7 +54,9 @@ def tiny(model: dict, num_classes: int | None = None,
             out_indices=indices, norm_cfg=dict(type='BN'), norm_eval=False)
         necks = model['neck']
         necks = necks if isinstance(necks, list) else [necks]
-        necks[0]['in_channels'] = [8 * 2**i for i in indices]
+        channels = [8 * 2**i for i in indices]
+        necks[0]['in_channels'] = channels if isinstance(
+            necks[0]['in_channels'], list) else channels[-1]
     if 'decoder' in model:
         model['bbox_head']['embed_dims'] = width
     for rcnn in _find(model, 'sampler'):

@@ -8,13 +8,13 @@ pytest.importorskip('mmdet')
 
 from mmengine.structures import InstanceData
 
-from ..test_models.test_detector_swap import C, swapped
+from ..test_models.test_detector_swap import RAMBO, SMOOTH_AP, C, swapped
 from ..tiny_detectors import build, make_batch, step
 
 
-def detector(name):
+def detector(name, loss=RAMBO):
     torch.manual_seed(0)
-    model = swapped(name)
+    model = swapped(name, loss=loss)
     model.backbone.norm_eval = True  # no statistics of the own batch
     return build(model)
 
@@ -26,18 +26,18 @@ def batches(boxes):
             for i in range(len(boxes))]
 
 
-def exact_detector(name):
+def exact_detector(name, loss):
     """In double precision: untrained scores are so near each other that the
     rounding of a convolution, which depends on the size of the batch and on
     the processor, would change their order."""
-    model = detector(name).double()
+    model = detector(name, loss).double()
     model.backbone.register_forward_pre_hook(
         lambda _, inputs: (inputs[0].double(), ))
     return model
 
 
-def logged_on_this_process(name, boxes):
-    model = exact_detector(name)
+def logged_on_this_process(name, loss, boxes):
+    model = exact_detector(name, loss)
     logged = step(model, batches(boxes)[dist.get_rank()])
     gradient = torch.cat([
         p.grad.flatten() for n, p in model.named_parameters()
@@ -46,10 +46,13 @@ def logged_on_this_process(name, boxes):
 
 
 @pytest.mark.parametrize('name', ['retina', 'fcos'])
-def test_a_dense_head_ranks_the_anchors_of_all_processes(name, processes):
+@pytest.mark.parametrize('loss', [RAMBO, SMOOTH_AP],
+                         ids=lambda loss: loss['type'])
+def test_a_dense_head_ranks_the_anchors_of_all_processes(
+        name, loss, processes):
     (first, one), (second, other) = processes(2).run(
-        logged_on_this_process, name, [3, 0])
-    model = exact_detector(name)
+        logged_on_this_process, name, loss, [3, 0])
+    model = exact_detector(name, loss)
     alone = step(model, make_batch([3, 0], C, size=160))
     assert first['loss_cls'] == second['loss_cls']
     assert first['loss_cls'] == pytest.approx(alone['loss_cls'], abs=1e-5)
@@ -61,17 +64,19 @@ def test_a_dense_head_ranks_the_anchors_of_all_processes(name, processes):
                                atol=1e-6, rtol=1e-3)
 
 
-def keys_without_objects_on_one_process(name):
-    logged = step(detector(name), batches([3, 0])[dist.get_rank()])
+def keys_without_objects_on_one_process(name, loss):
+    logged = step(detector(name, loss), batches([3, 0])[dist.get_rank()])
     return sorted(logged)
 
 
 @pytest.mark.parametrize('name', ['dino', 'deformable_detr', 'faster_ours',
                                   'cascade_ours'])
+@pytest.mark.parametrize('loss', [RAMBO, SMOOTH_AP],
+                         ids=lambda loss: loss['type'])
 def test_a_process_without_objects_takes_part_and_logs_the_same_keys(
-        name, processes):
+        name, loss, processes):
     first, second = processes(2).run(
-        keys_without_objects_on_one_process, name)
+        keys_without_objects_on_one_process, name, loss)
     assert first == second
 
 

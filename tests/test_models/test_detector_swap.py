@@ -12,9 +12,11 @@ from mmdet.utils import register_all_modules
 from mmengine.config import Config
 from mmengine.runner.checkpoint import load_state_dict
 
+from ..smooth_ap import ThirtyLineSmoothAP
 from ..tiny_detectors import build, make_batch, predict, step, tiny
 
 C = 5
+SMOOTH_AP = dict(type='mmrank.ThirtyLineSmoothAP', use_sigmoid=True)
 RAMBO = dict(type='mmrank.RaMBOLoss', use_sigmoid=True, memory_batches=2,
              margin=0.15, lambda_val=0.5)
 # detector: mmdet's config, our head's type (None: mmdet's own head)
@@ -35,6 +37,7 @@ DETECTORS = {
     'fcos': ('fcos/fcos_r50-caffe_fpn_gn-head_1x_coco', None),
     'fcos_ours': ('fcos/fcos_r50-caffe_fpn_gn-head_1x_coco', 'RankFCOSHead'),
     'foveabox': ('foveabox/fovea_r50_fpn_4xb4-1x_coco', None),
+    'yolof': ('yolof/yolof_r50-c5_8xb8-1x_coco', None),
     'detr': ('detr/detr_r50_8xb2-150e_coco', 'RankDETRHead'),
     'conditional_detr': (
         'conditional_detr/conditional-detr_r50_8xb2-50e_coco',
@@ -50,6 +53,7 @@ DETECTORS = {
 }
 QUERY = ('detr', 'conditional_detr', 'dab_detr', 'deformable_detr',
          'deformable_detr_two_stage', 'dino')
+SILENT = ('foveabox', 'yolof')
 _cache = {}
 
 
@@ -114,14 +118,72 @@ def test_every_detector_takes_two_steps_and_predicts(name):
         total = sum(value for key, value in logged.items()
                     if 'loss' in key and key != 'loss')
         assert logged['loss'] == pytest.approx(total, rel=1e-4)
-        # mmdet's FoveaHead asks no loss what to log
+        # these heads of mmdet ask no loss what to log
         parts = [key for key in logged if key.endswith('cross_class_term')]
-        assert parts or name == 'foveabox', logged
+        assert parts or name in SILENT, logged
     for sample in predict(detector, make_batch([3, 2], C)):
         result = sample.pred_instances
         assert ((result.scores >= 0) & (result.scores <= 1)).all()
         assert ((result.labels >= 0) & (result.labels < C)).all()
         assert len(result) > 0
+
+
+@pytest.mark.parametrize('name', [*DETECTORS, 'rpn'])
+def test_a_loss_of_thirty_lines_trains_every_detector_under_autocast(name):
+    if name == 'rpn':
+        model = swapped('faster', loss=SMOOTH_AP)
+        model.rpn_head.update(
+            type='mmrank.RankRPNHead', loss_cls=dict(SMOOTH_AP))
+    else:
+        model = swapped(name, loss=SMOOTH_AP)
+    detector = build(model)
+    for module in detector.modules():
+        # mmcv's NMS and RoIAlign have no bfloat16 on a CPU
+        if type(module).__name__.endswith('RPNHead'):
+            module.register_forward_hook(lambda head, inputs, outputs: tuple(
+                [level.float() for level in part] for part in outputs))
+        elif 'RoIExtractor' in type(module).__name__:
+            module.register_forward_pre_hook(lambda _, inputs: (
+                [level.float() for level in inputs[0]],
+                inputs[1].float(), *inputs[2:]))
+    losses = losses_of(detector)
+    assert losses and all(type(loss) is ThirtyLineSmoothAP for loss in losses)
+    optimizer = torch.optim.SGD(detector.parameters(), lr=1e-3)
+    for autocast in (False, True):
+        with torch.autocast('cpu', torch.bfloat16, enabled=autocast):
+            logged = step(detector, make_batch([3, 2], C), optimizer)
+        assert all(torch.tensor(list(logged.values())).isfinite()), logged
+        assert name in SILENT or any(
+            key.endswith('ranked_classes') for key in logged)
+        assert logged['loss_rpn_cls' if name == 'rpn' else [
+            key for key in logged if key.endswith('loss_cls')][-1]] > 0
+    for sample in predict(detector, make_batch([3, 2], C)):
+        scores = sample.pred_instances.scores
+        assert len(scores) and ((scores >= 0) & (scores <= 1)).all()
+
+
+class Pretender(torch.nn.Module):
+    """Says that it ranks, and derives from nothing that knows how."""
+
+    is_ranking_loss = True
+    use_sigmoid = custom_cls_channels = False
+    memory_batches = 0
+
+    def __init__(self, **options):
+        super().__init__()
+
+
+@pytest.mark.parametrize('name', ['faster', 'faster_ours', 'retina', 'fcos',
+                                  'detr', 'dino'])
+def test_a_flagged_loss_that_is_no_ranking_loss_is_refused_at_build(name):
+    from mmrank.registry import MODELS
+    MODELS.register_module(module=Pretender, force=True)
+    try:
+        with pytest.raises(ValueError, match='Pretender.*RankingLoss'):
+            build(swapped(name, loss=dict(
+                type='mmrank.Pretender', use_sigmoid=True)))
+    finally:
+        MODELS.module_dict.pop('Pretender')
 
 
 @pytest.mark.parametrize('name', DETECTORS)

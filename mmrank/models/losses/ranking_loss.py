@@ -216,8 +216,11 @@ class RankingLoss(nn.Module):
                     valid=label >= 0 if self.masks_rows else None,
                     comm=comm, **seen))
         loss = self._checked_loss(terms)
-        self.last_terms = {name: value.detach()
-                           for name, value in terms.items() if name != 'loss'}
+        # a logger takes their mean, which counts and truths have not
+        self.last_terms = {
+            name: value.detach().to(
+                torch.promote_types(value.dtype, torch.float32))
+            for name, value in terms.items() if name != 'loss'}
         if learning:
             self._remember(scores, label, loss, comm)
         return self.loss_weight * loss
