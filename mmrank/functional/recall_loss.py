@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from torch import Tensor
 
 from .blackbox import blackbox_loss
@@ -14,6 +16,7 @@ def blackbox_recall_loss(similarity: Tensor,
                          margin: float = 0.0,
                          lambda_val: float = 1.0,
                          weighting: str = 'log',
+                         rank_scale: float = 1.0,
                          valid: Tensor | None = None,
                          comm: Communicator | None = None) -> Tensor:
     """The recall loss of queries against a gallery, blackbox-differentiated.
@@ -32,6 +35,7 @@ def blackbox_recall_loss(similarity: Tensor,
         margin (float): ``alpha`` >= 0.
         lambda_val (float): ``lambda`` > 0.
         weighting (str): 'log' or 'loglog'.
+        rank_scale (float): multiplies every ``r``, > 0.
         valid (Tensor, optional): shape (Q, G), False where an item is not in
             the query's list, such as the query itself.
         comm (Communicator, optional): the other processes, each with queries
@@ -45,9 +49,9 @@ def blackbox_recall_loss(similarity: Tensor,
         ValueError: for shapes or types that do not fit, or values out of
             range.
 
-    Source: RaMBO, Eq. 14, 17, 20. The authors' code scales ``r`` by the number
-    of query rows instead of the row length, which agrees only for a square
-    matrix; this follows the equation.
+    Source: RaMBO, Eq. 14, 17, 20. The authors' code turns normalised ranks
+    back by the number of all lists instead of the length of one; where these
+    differ, ``rank_scale`` has the factor.
 
     Example:
         >>> similarity = torch.tensor([[.9, .5, .1]], requires_grad=True)
@@ -59,17 +63,21 @@ def blackbox_recall_loss(similarity: Tensor,
     if weighting not in ('log', 'loglog'):
         raise ValueError("weighting must be 'log' or 'loglog', but got "
                          f'{weighting!r}')
+    if not 0 < rank_scale < math.inf:
+        raise ValueError('rank_scale must be finite and > 0, but got '
+                         f'{rank_scale!r}')
+    rule = _rule(weighting == 'loglog', rank_scale)
     return blackbox_loss(
-        similarity, relevance, _rule(weighting == 'loglog'), margin=margin,
+        similarity, relevance, rule, margin=margin,
         lambda_val=lambda_val, valid=valid, comm=comm, name='similarity')
 
 
-def _rule(twice: bool) -> Rule:
+def _rule(twice: bool, scale: float) -> Rule:
     """Eq. 17, 20, the mean over all pairs."""
 
     def rule(ranks: Ranks) -> tuple[Tensor, Tensor]:
-        above = ranks.irrelevant_above.double()
-        value, slope = above.log1p(), 1 / (1 + above)
+        above = scale * ranks.irrelevant_above.double()
+        value, slope = above.log1p(), scale / (1 + above)
         if twice:
             value, slope = value.log1p(), slope / (1 + value)
         return value / ranks.num_pairs, slope / ranks.num_pairs

@@ -58,6 +58,10 @@ class BatchMemory(nn.Module):
             for name in self.fields
         }
 
+    def batches(self) -> list[dict[str, Tensor]]:
+        """The remembered batches apart, oldest first."""
+        return list(self._batches)
+
     def remember(self, **batch: Tensor) -> None:
         """Append one batch, detached, and drop the oldest beyond the size.
 

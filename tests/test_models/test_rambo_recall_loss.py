@@ -24,7 +24,7 @@ def batch(n=12, classes=4, width=5, dtype=torch.float32):
 @pytest.mark.parametrize('dtype', [torch.float32, torch.float64])
 def test_loss_equals_the_oracle_with_a_growing_memory(weighting, dtype):
     loss = RaMBORecallLoss(lambda_val=4., memory_batches=2,
-                           weighting=weighting)
+                           weighting=weighting, memory='embeddings')
     seen = []
     for n in (12, 5, 9, 12):
         embeddings, labels = batch(n, dtype=dtype)
@@ -89,7 +89,7 @@ def test_fifty_batches_without_a_pair_are_zero_and_warn_once():
 
 
 def test_a_pair_with_the_memory_is_a_pair():
-    loss = RaMBORecallLoss(memory_batches=1)
+    loss = RaMBORecallLoss(memory_batches=1, memory='embeddings')
     with warnings.catch_warnings():
         warnings.simplefilter('error')
         for _ in range(60):
@@ -125,10 +125,12 @@ def test_warm_up_equals_the_plain_loss_and_leaves_no_stale_entry():
 
 
 def test_batches_of_any_size_push_the_oldest_batch_out():
-    loss = RaMBORecallLoss(memory_batches=2)
-    for n in (4, 4, 1, 7):
-        loss(*batch(n))
-    assert len(loss.memory.read()['labels']) == 8
+    for memory, length in (('embeddings', 1 + 7), ('scores', 1 + 7 * 7)):
+        loss = RaMBORecallLoss(memory_batches=2, memory=memory)
+        for n in (4, 4, 1, 7):
+            loss(*batch(n))
+        remembered = loss.memory.read().values()
+        assert {len(tensor) for tensor in remembered} == {length}
 
 
 def test_evaluation_touches_no_memory_and_has_no_margin():
@@ -141,12 +143,11 @@ def test_evaluation_touches_no_memory_and_has_no_margin():
     with torch.no_grad():
         assert loss.train()(embeddings, labels) == plain
     assert loss.steps == steps
-    assert torch.equal(loss.memory.read()['embeddings'],
-                       before['embeddings'])
+    assert torch.equal(loss.memory.read()['scores'], before['scores'])
 
 
 def test_another_embedding_width_empties_the_memory_with_a_warning():
-    loss = RaMBORecallLoss()
+    loss = RaMBORecallLoss(memory='embeddings')
     loss(*batch(width=5))
     embeddings, labels = batch(width=3)
     with pytest.warns(UserWarning, match='5 dimensions.* 3'):
