@@ -1,6 +1,2 @@
 _base_ = './faster-rcnn_r50_fpn_ce_voc07.py'
-model = dict(
-    backbone=dict(
-        depth=101,
-        init_cfg=dict(
-            type='Pretrained', checkpoint='torchvision://resnet101')))
+model = dict(backbone=dict(depth=101, init_cfg=dict(checkpoint='torchvision://resnet101')))

@@ -1,16 +1,2 @@
-_base_ = './faster-rcnn_r101_fpn_ce_voc0712.py'
-model = dict(
-    roi_head=dict(
-        bbox_head=dict(
-            loss_cls=dict(
-                _delete_=True,
-                type='mmrank.RaMBOLoss',
-                memory_batches=7,
-                margin=0.15,
-                lambda_val=0.5,
-                map_weight=2.0,
-                cross_class_weight=1.0,
-                loss_weight=1.0))),
-    # ranks mean the same at every level of the scores: none is cut off
-    test_cfg=dict(rcnn=dict(score_thr=0.0)))
-optim_wrapper = dict(optimizer=dict(lr=0.1))
+_base_ = './faster-rcnn_r50_fpn_rambo_voc0712.py'
+model = dict(backbone=dict(depth=101, init_cfg=dict(checkpoint='torchvision://resnet101')))

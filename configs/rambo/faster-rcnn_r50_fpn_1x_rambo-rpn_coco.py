@@ -7,11 +7,6 @@ model = dict(
         type='mmrank.RankRPNHead',
         loss_cls=dict(
             _delete_=True,
-            type='mmrank.RaMBOLoss',
+            **_base_.rambo,
             use_sigmoid=True,
-            memory_batches=0,
-            margin=0.15,
-            lambda_val=0.5,
-            map_weight=2.0,
-            cross_class_weight=1.0,
-            loss_weight=1.0)))
+            memory_batches=0)))

@@ -1,9 +1,5 @@
 _base_ = './faster-rcnn_r50_fpn_ce_voc07.py'
 model = dict(
     backbone=dict(
-        type='ResNeXt',
-        depth=101,
-        groups=32,
-        base_width=4,
-        init_cfg=dict(
-            type='Pretrained', checkpoint='open-mmlab://resnext101_32x4d')))
+        type='ResNeXt', depth=101, groups=32, base_width=4,
+        init_cfg=dict(checkpoint='open-mmlab://resnext101_32x4d')))

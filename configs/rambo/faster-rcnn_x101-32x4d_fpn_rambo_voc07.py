@@ -1,16 +1,5 @@
-_base_ = './faster-rcnn_x101-32x4d_fpn_ce_voc07.py'
+_base_ = './faster-rcnn_r50_fpn_rambo_voc07.py'
 model = dict(
-    roi_head=dict(
-        bbox_head=dict(
-            loss_cls=dict(
-                _delete_=True,
-                type='mmrank.RaMBOLoss',
-                memory_batches=7,
-                margin=0.15,
-                lambda_val=0.5,
-                map_weight=2.0,
-                cross_class_weight=1.0,
-                loss_weight=1.0))),
-    # ranks mean the same at every level of the scores: none is cut off
-    test_cfg=dict(rcnn=dict(score_thr=0.0)))
-optim_wrapper = dict(optimizer=dict(lr=0.1))
+    backbone=dict(
+        type='ResNeXt', depth=101, groups=32, base_width=4,
+        init_cfg=dict(checkpoint='open-mmlab://resnext101_32x4d')))
