@@ -412,7 +412,8 @@ def test_a_missing_image_is_named(tmp_path):
 # unusual files: (image, the RGB that is documented)
 UNUSUAL_IMAGES: dict[str, tuple] = {
     'grey.png': (colours('L', 100), (100, 100, 100)),
-    'alpha.png': (colours('RGBA', (10, 20, 30, 0)), (10, 20, 30)),
+    # nothing of it is seen: the ground shows, which is white
+    'alpha.png': (colours('RGBA', (10, 20, 30, 0)), (255, 255, 255)),
     'palette.png': (colours('RGB', (9, 8, 7)).quantize(2), (9, 8, 7)),
     'sixteen-bit.png': (
         Image.fromarray(np.full((4, 6), 0x6400, np.uint16)), (100, ) * 3),

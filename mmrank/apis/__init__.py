@@ -1,7 +1,9 @@
 from typing import Any
 
+from mmrank.files.images import list_images
+
 from .describe import describe, init_descriptor, match
-from .embedding_extractor import EmbeddingExtractor, list_images
+from .embedding_extractor import EmbeddingExtractor
 from .gallery_search import GallerySearch, SearchResult
 
 __all__ = [

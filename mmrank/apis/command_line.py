@@ -14,10 +14,11 @@ from PIL import Image
 
 from mmrank.datasets import LoadImage
 from mmrank.files import loading_safely, refuse_unreadable
+from mmrank.files.images import list_images
 from mmrank.shipped import config_path
 from mmrank.visualization.retrieval import draw_neighbours
 
-from .embedding_extractor import EmbeddingExtractor, list_images
+from .embedding_extractor import EmbeddingExtractor
 from .gallery_search import GallerySearch, SearchResult
 
 

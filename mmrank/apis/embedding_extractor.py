@@ -22,8 +22,6 @@ from mmrank.registry import MODELS
 
 Image = str | os.PathLike | np.ndarray
 
-IMAGE_SUFFIXES = ('.bmp', '.jpeg', '.jpg', '.png', '.tif', '.tiff', '.webp')
-
 
 class EmbeddingExtractor:
     """A model that embeds images, built from a config and a checkpoint.
@@ -172,33 +170,6 @@ class EmbeddingExtractor:
                 'weights are missing or of another shape, among them '
                 f'{lacking[:3]}; give the config it was trained with')
         self.dataset_meta = loaded.get('meta', {}).get('dataset_meta') or {}
-
-
-def list_images(folder: str | os.PathLike) -> list[str]:
-    """All image files under a folder, sorted, as paths that begin with it.
-
-    Args:
-        folder (path): searched with its subfolders; hidden files and folders
-            are left out.
-
-    Returns:
-        list[str]: paths; empty if there is no image.
-
-    Raises:
-        FileNotFoundError: if there is no such folder.
-    """
-    folder = os.fspath(folder)
-    if not os.path.isdir(folder):
-        raise FileNotFoundError(f'there is no folder {folder!r}')
-    found = []
-    for root, folders, files in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith('.')]
-        found += [
-            os.path.join(root, name) for name in files
-            if name.lower().endswith(IMAGE_SUFFIXES)
-            and not name.startswith('.')
-        ]
-    return sorted(found)
 
 
 class _OneImage:

@@ -1,4 +1,7 @@
-"""Files: written whole or not at all, read without running their code."""
+"""Files: written whole or not at all, read without running their code.
+
+:mod:`mmrank.files.images` says what is an image, and reads it.
+"""
 
 from .archives import read_archive, write_archive
 from .checkpoints import (

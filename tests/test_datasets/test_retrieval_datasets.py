@@ -133,7 +133,7 @@ def test_a_folder_of_classes(tmp_path):
     assert data.get_labels().tolist() == [0, 0, 1]
     assert data.metainfo['classes'] == ('a', 'b')
     (tmp_path / 'empty').mkdir()
-    with pytest.raises(ValueError, match=r'no image \(.jpg .*right below'):
+    with pytest.raises(ValueError, match=r'no image \(.*\.jpg .*below'):
         FolderRetrievalDataset(data_root=str(tmp_path / 'empty'))
     with pytest.raises(FileNotFoundError,
                        match=r"no folder data_root='.*nothing'"):

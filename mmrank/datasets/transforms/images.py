@@ -5,14 +5,17 @@ They need Pillow and torchvision only; mmcv's transforms work beside them.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps
+from mmengine.logging import print_log
+from PIL import Image
 from torchvision.transforms import v2
 
+from mmrank.files.images import read_image
 from mmrank.registry import TRANSFORMS
 from mmrank.structures import RetrievalDataSample
 
@@ -21,45 +24,65 @@ from mmrank.structures import RetrievalDataSample
 class LoadImage:
     """Reads ``img_path`` into ``img``, a Pillow image.
 
-    An ``img`` that is there already, as an array (H, W) or (H, W, 3) of
-    bytes, is taken instead.
+    Files are read by :func:`mmrank.files.images.read_image`: the picture
+    that a person sees, or an error. An ``img`` that is there already, as an
+    array (H, W) or (H, W, 3) of bytes, is taken instead.
 
     Args:
         mode (str): Pillow's name of the colours: 'RGB', or 'L' for grey.
-            Grey, palette and CMYK files are converted, 16 bits become 8,
-            transparency is dropped, and what a camera's EXIF tag says is
-            lying is turned upright.
+        max_pixels (int, optional): refuse larger pictures; by default
+            Pillow's own limit.
+        skip_corrupt (bool): in training, take a random other item for a file
+            that cannot be read, and count it in a log line, instead of
+            raising. Balanced batches are then no longer balanced; in
+            evaluation such a file is an error all the same.
 
     Raises:
-        ValueError: naming the file, if it is damaged or no image.
-        FileNotFoundError: naming the file, if it does not exist.
+        ValueError: naming the file and the item, if it cannot be read.
+        FileNotFoundError: naming the file and the item, if it does not
+            exist.
     """
 
-    def __init__(self, mode: str = 'RGB') -> None:
+    def __init__(self,
+                 mode: str = 'RGB',
+                 max_pixels: int | None = None,
+                 skip_corrupt: bool = False) -> None:
         self.mode = mode
+        self.max_pixels = max_pixels
+        self.skip_corrupt = skip_corrupt
+        self._skipped: set[str] = set()
 
-    def __call__(self, results: dict) -> dict:
+    def __call__(self, results: dict) -> Any:
         results = dict(results)
         if 'img' in results:
-            image = Image.fromarray(results['img'])
+            image = Image.fromarray(results['img']).convert(self.mode)
         else:
-            image = self._read(results['img_path'])
-        results['img'] = image.convert(self.mode)
+            try:
+                image = self._read(results)
+            except (ValueError, OSError) as error:
+                if not self.skip_corrupt:
+                    raise
+                return self._skip(results['img_path'], error)
+        results['img'] = image
         results['ori_shape'] = (image.height, image.width)
         return results
 
-    def _read(self, path: str) -> Image.Image:
+    def _read(self, results: dict) -> Image.Image:
         try:
-            with Image.open(path) as image:
-                image.load()  # a truncated file fails here, not later
-                return _eight_bits(ImageOps.exif_transpose(image))
-        except FileNotFoundError:
-            raise FileNotFoundError(
-                f'the image {path!r} does not exist; is the data set '
-                'complete?') from None
-        except (OSError, SyntaxError, Image.DecompressionBombError) as error:
-            raise ValueError(
-                f'the image {path!r} cannot be read: {error}') from error
+            return read_image(
+                results['img_path'], self.mode, self.max_pixels)
+        except (ValueError, FileNotFoundError) as error:
+            if 'sample_idx' not in results:
+                raise
+            raise type(error)(
+                f'item {results["sample_idx"]}: {error}') from error
+
+    def _skip(self, path: str, error: Exception) -> None:
+        if path not in self._skipped:
+            self._skipped.add(path)
+            print_log(
+                f'skipped, {len(self._skipped)} so far in this process: '
+                f'{error}', logger='current', level=logging.WARNING)
 
 
 @TRANSFORMS.register_module()
@@ -114,13 +137,6 @@ class PackRetrievalInputs:
         if 'gt_label' in results:
             sample.set_gt_label(results['gt_label'])
         return dict(inputs=image, data_samples=sample)
-
-
-def _eight_bits(image: Image.Image) -> Image.Image:
-    """Pillow's own conversion clips 16 bits instead of scaling them."""
-    if not image.mode.startswith('I;16'):
-        return image
-    return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
 
 
 def _build(config: dict) -> Any:
