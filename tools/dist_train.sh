@@ -3,15 +3,6 @@
 # GPUs the processes share the CPU.
 #   bash tools/dist_train.sh CONFIG PROCESSES [flags of tools/train.py]
 # NNODES, NODE_RANK, MASTER_ADDR, PORT: as torchrun's, for several machines.
-set -euo pipefail
-if [ $# -lt 2 ]; then
-    sed -n '2,5p' "$0" | cut -c 3- >&2
-    exit 2
-fi
-here="$(cd "$(dirname "$0")" && pwd)"
-export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
-exec "${PYTHON:-python}" -m torch.distributed.run \
-    --nnodes="${NNODES:-1}" --node_rank="${NODE_RANK:-0}" \
-    --master_addr="${MASTER_ADDR:-127.0.0.1}" \
-    --master_port="${PORT:-29500}" --nproc_per_node="$2" \
-    "$here/train.py" "$1" --launcher pytorch "${@:3}"
+source "$(dirname "$0")/launch.sh"
+need 2 $#
+with_torchrun "$2" train.py "$1" --launcher pytorch "${@:3}"

@@ -28,18 +28,12 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))  # measuring
 from measuring.cost import resident
 from measuring.record import command, made_by, record
 
-from mmrank.models.losses import (
-    HingeTripletLoss,
-    ProxyAnchorLoss,
-    ProxyISALoss,
-    RaMBOLoss,
-    RaMBORecallLoss,
-)
+from mmrank.models import losses
 
 CLASSES, WIDTH = 50, 64
 
 
-def detection(loss: RaMBOLoss) -> Callable[[int], Tensor]:
+def detection(loss: losses.RaMBOLoss) -> Callable[[int], Tensor]:
     linear = nn.Linear(WIDTH, CLASSES)
 
     def step(size: int) -> Tensor:
@@ -60,7 +54,7 @@ def metric_learning(loss: nn.Module) -> Callable[[int], Tensor]:
     return step
 
 
-def triplets(loss: HingeTripletLoss) -> Callable[[int], Tensor]:
+def triplets(loss: losses.HingeTripletLoss) -> Callable[[int], Tensor]:
     linear = nn.Linear(WIDTH, WIDTH)
 
     def step(size: int) -> Tensor:
@@ -72,12 +66,12 @@ def triplets(loss: HingeTripletLoss) -> Callable[[int], Tensor]:
 
 def cases() -> dict[str, Callable[[int], Tensor]]:
     return {
-        'RaMBO mAP, memory 7': detection(RaMBOLoss()),
-        'RaMBO recall, memory 3': metric_learning(RaMBORecallLoss()),
-        'Proxy-Anchor': metric_learning(ProxyAnchorLoss()),
-        'Proxy-ISA, queue 5,000': metric_learning(ProxyISALoss(
+        'RaMBO mAP, memory 7': detection(losses.RaMBOLoss()),
+        'RaMBO recall, memory 3': metric_learning(losses.RaMBORecallLoss()),
+        'Proxy-Anchor': metric_learning(losses.ProxyAnchorLoss()),
+        'Proxy-ISA, queue 5,000': metric_learning(losses.ProxyISALoss(
             CLASSES, WIDTH, memory_size=5000, by_epoch=False)),
-        'hinge triplet': triplets(HingeTripletLoss()),
+        'hinge triplet': triplets(losses.HingeTripletLoss()),
     }
 
 

@@ -20,7 +20,7 @@ if __package__ is None:  # a checkout, not installed
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # measuring
 
-from measuring import report
+from measuring import patches, report
 from measuring.grid import Grid
 from measuring.record import command
 
@@ -73,8 +73,7 @@ def train(model: torch.nn.Module, dataset: PhotoTourDataset,
           args: argparse.Namespace, seed: int) -> None:
     """SGD, the learning rate falling linearly; the bank every 40 steps."""
     peak = 10 * args.batch / 1024
-    optimizer = torch.optim.SGD(model.parameters(), peak, momentum=.5,
-                                weight_decay=1e-4)
+    optimizer = patches.sgd(model, args.batch)
     sampler = DistinctClassSampler(dataset, args.batch,
                                    args.steps * args.batch, seed)
     order = np.array(list(sampler)).reshape(args.steps, args.batch)
@@ -84,14 +83,7 @@ def train(model: torch.nn.Module, dataset: PhotoTourDataset,
             model.sampler.set_bank(describe_classes(model, dataset, 32))
         for group in optimizer.param_groups:
             group['lr'] = peak * (1 - step / args.steps)
-        items = [dataset[i] for i in batch]
-        data = model.data_preprocessor(
-            dict(inputs=[item['inputs'] for item in items],
-                 data_samples=[item['data_samples'] for item in items]),
-            training=True)
-        optimizer.zero_grad()
-        model(**data, mode='loss')['loss'].backward()
-        optimizer.step()
+        patches.train_step(model, optimizer, dataset, batch)
 
 
 def predict(model: torch.nn.Module, dataset: torch.utils.data.Dataset,
@@ -176,16 +168,7 @@ def plot(done: dict, path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument('data', type=Path, help='written where missing')
-    parser.add_argument('--out', type=Path,
-                        default=Path('docs/benchmarks/descriptors'),
-                        help='OUT.csv, OUT.md and OUT.svg')
-    parser.add_argument('--steps', type=int, default=120)
-    parser.add_argument('--batch', type=int, default=64)
-    parser.add_argument('--width', type=int, default=8,
-                        help="L2-Net's first layer; the paper's is 32")
+    parser = patches.parser(__doc__, 'docs/benchmarks/descriptors')
     parser.add_argument('--keypoints', type=int, default=80)
     parser.add_argument('--seeds', type=int, default=5)
     parser.add_argument('--max-cells', type=int, default=None,

@@ -11,7 +11,6 @@ other classes. Writes OUT.csv and OUT.svg; ``active`` is the share of positive
 losses, where alone the paper's relation (Eq. 24) holds.
 """
 
-import argparse
 import sys
 from pathlib import Path
 
@@ -24,7 +23,7 @@ if __package__ is None:  # a checkout, not installed
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # measuring
 
-from measuring import report
+from measuring import patches, report
 from measuring.grid import Grid
 from measuring.record import command
 
@@ -83,20 +82,20 @@ def measure(model: nn.Module, classes: Tensor, others: Tensor,
     """
     model.eval()
     size = classes.shape[:2]
-    patches = model.data_preprocessor.normalize(
+    pixels = model.data_preprocessor.normalize(
         torch.cat([classes.flatten(0, 1), others]))
     with torch.no_grad():
         rows = torch.cat([model.backbone(part)
-                          for part in patches.split(256)])
+                          for part in pixels.split(256)])
     count = size[0] * size[1]
-    away, others = rows[count:], patches[count:]
+    away, others = rows[count:], pixels[count:]
     rows = rows[:count].unflatten(0, size)
-    patches = patches[:count].unflatten(0, size)
+    pixels = pixels[:count].unflatten(0, size)
     d = squared_distances(rows[:, 1:], rows[:, :1], distance).sqrt()
     negative = torch.cdist(rows[:, 0], away).argmin(1)
     triplets = torch.stack([
-        patches[:, :1].expand_as(patches[:, 1:]), patches[:, 1:],
-        others[negative, None].expand_as(patches[:, 1:])], 2)
+        pixels[:, :1].expand_as(pixels[:, 1:]), pixels[:, 1:],
+        others[negative, None].expand_as(pixels[:, 1:])], 2)
     info = gradient_norms(model.backbone, triplets.flatten(0, 1), distance)
     active = float((info > 0).float().mean())
     info = info.unflatten(0, d.shape)
@@ -107,19 +106,11 @@ def measure(model: nn.Module, classes: Tensor, others: Tensor,
 
 def train(model: nn.Module, dataset: PhotoTourDataset, steps: int,
           batch: int, generator: torch.Generator) -> None:
-    optimizer = torch.optim.SGD(model.parameters(), 10 * batch / 1024,
-                                momentum=.5, weight_decay=1e-4)
+    optimizer = patches.sgd(model, batch)
     model.train()
     for _ in range(steps):
         chosen = torch.randperm(len(dataset), generator=generator)[:batch]
-        items = [dataset[int(i)] for i in chosen]
-        data = model.data_preprocessor(
-            dict(inputs=[item['inputs'] for item in items],
-                 data_samples=[item['data_samples'] for item in items]),
-            training=True)
-        optimizer.zero_grad()
-        model(**data, mode='loss')['loss'].backward()
-        optimizer.step()
+        patches.train_step(model, optimizer, dataset, chosen)
 
 
 def plot(last: list, rows: list, path: Path) -> None:
@@ -135,19 +126,12 @@ def plot(last: list, rows: list, path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument('data', type=Path, help='written where missing')
-    parser.add_argument('--out', type=Path,
-                        default=Path('docs/benchmarks/informativeness'))
+    parser = patches.parser(__doc__, 'docs/benchmarks/informativeness')
     parser.add_argument('--distance', default='euclidean',
                         choices=['euclidean', 'angular'])
     parser.add_argument('--classes', type=int, default=48)
     parser.add_argument('--others', type=int, default=512)
-    parser.add_argument('--steps', type=int, default=120)
     parser.add_argument('--moments', type=int, default=5)
-    parser.add_argument('--batch', type=int, default=64)
-    parser.add_argument('--width', type=int, default=8)
     parser.add_argument('--seed', type=int, default=0)
     args = parser.parse_args()
     if not args.data.exists():
