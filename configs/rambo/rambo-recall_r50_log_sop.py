@@ -7,11 +7,12 @@ _base_ = [
 ]
 train_pipeline = _base_.squares.train
 test_pipeline = _base_.squares.test
-# drop_last belongs to the batch sampler
+# As many batches as the paper's epoch, 10 for each of 66 pairs of
+# super-labels. drop_last belongs to the batch sampler
 train_dataloader = dict(
     batch_size=128,
     drop_last=False,
-    batch_sampler=dict(type='mmrank.SuperLabelBatchSampler', samples_per_class=4, batches_per_pair=10),
+    batch_sampler=dict(type='mmrank.SuperLabelBatchSampler', samples_per_class=4, batches_per_pair=10, num_batches=660),
     dataset=dict(pipeline=train_pipeline))
 val_dataloader = dict(dataset=dict(pipeline=test_pipeline))
 test_dataloader = val_dataloader

@@ -75,7 +75,9 @@ def test_every_config_builds_steps_and_evaluates(config, trees):
     batch = next(iter(Runner.build_dataloader(cfg.train_dataloader, seed=0)))
     logs = model.train_step(batch, optimizer)
     assert logs['loss'].isfinite()
-    changed = [not torch.equal(p, b)
+    frozen = {id(p) for group in optimizer.param_groups
+              for p in group['params'] if group['lr'] == 0}
+    changed = [torch.equal(p, b) == (id(p) in frozen)
                for p, b in zip(model.parameters(), before)]
     assert all(changed) or 'rambo' in config and any(changed)
 
@@ -120,3 +122,29 @@ def test_proxies_learn_a_hundred_times_as_fast_and_nothing_else_does(trees):
 def test_glyph_configs_count_the_training_classes():
     from mmrank.datasets.generators.glyphs import characters_of
     assert len(characters_of('train')) == CLASSES['glyphs']
+
+
+@pytest.mark.parametrize('name', ['cub200', 'cars196'])
+def test_proxy_isa_keeps_batch_norm_as_it_was(name, trees):
+    pytest.importorskip('mmdet')
+    cfg = miniature(f'proxy_isa/proxy-isa_r50_{name}.py', trees)
+    assert cfg.train_cfg.max_epochs == 100
+    assert cfg.default_hooks.checkpoint.save_best == 'retrieval/MAP@R'
+    init_default_scope('mmrank')
+    model = MODELS.build(cfg.model)
+    optimizer = build_optim_wrapper(model, cfg.optim_wrapper).optimizer
+    assert type(optimizer) is torch.optim.Adam
+    rates = {id(p): group['lr'] for group in optimizer.param_groups
+             for p in group['params']}
+    norms = {id(p) for layer in model.backbone.modules()
+             if isinstance(layer, torch.nn.BatchNorm2d)
+             for p in layer.parameters()}
+    assert len(norms) == 106
+    for key, rate in rates.items():
+        assert (rate == 0) == (key in norms)
+
+
+@pytest.mark.parametrize('name, batches', [('sop', 660), ('inshop', 1012)])
+def test_an_epoch_of_super_labels_is_as_long_as_the_papers(name, batches):
+    cfg = Config.fromfile(ROOT / f'rambo/rambo-recall_r50_loglog_{name}.py')
+    assert cfg.train_dataloader.batch_sampler.num_batches == batches

@@ -1,5 +1,5 @@
-# Adam; the embedding layer learns faster. The factor is ours: the paper
-# gives none.
+# Adam; the embedding layer learns faster. The paper gives no factor; 10 is
+# that of the authors of its batch sampler.
 optim_wrapper = dict(
     type='OptimWrapper',
     optimizer=dict(type='Adam', lr=5e-6, weight_decay=4e-4),

@@ -1,6 +1,7 @@
 # 12 epochs on one GPU, 8 images a batch, the rate dropped after the 9th.
-# The first 500 iterations warm up, as in MMDetection's schedules; the paper
-# does not speak of it. The rate is cross-entropy's; RaMBO configs set 0.1.
+# The first 500 iterations warm up, as in MMDetection's 1x schedule; the paper
+# does not speak of it. The rate is the one at which MMDetection trains
+# cross-entropy on VOC, there with 16 images a batch; RaMBO configs set 0.1.
 train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=12, val_interval=1)
 val_cfg = dict(type='ValLoop')
 test_cfg = dict(type='TestLoop')

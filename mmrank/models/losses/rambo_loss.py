@@ -56,9 +56,9 @@ class RaMBOLoss(RankingLoss):
             attached to the graph, where nothing is positive; NaN where a
             score is NaN.
 
-    Source: Rolinek et al., CVPR 2020 (RaMBO), section 5.2, Eq. 6, 14, 21-23;
-    the weights 2:1, the normalised rank and the memory's place are those of
-    the authors' code.
+    Source: Rolinek et al., CVPR 2020 (RaMBO), section 5.2, Eq. 6, 14, 21-23,
+    the weights 2:1 too; the normalised rank and the memory's place are those
+    of the authors' code.
 
     Example:
         >>> loss = RaMBOLoss(margin=0., memory_batches=0)
