@@ -16,6 +16,7 @@ USAGE = """usage: python -m mmrank COMMAND ...
                                  finds the most similar images
   detect CONFIG CHECKPOINT IMAGES...
                                  detects objects, by mmdet's inferencer
+  check-data CONFIG              tables, faults and samples of its data
   configs                        lists the shipped configs
   config NAME                    prints the path of a shipped config
   check                          says what the environment lacks
@@ -36,6 +37,9 @@ def main(argv: list[str] | None = None) -> int:
     if command in ('embed', 'search', 'detect'):
         from .apis import command_line
         return command_line.main([command, *rest])
+    if command == 'check-data':
+        from .engine.check_data_command import main as check_data
+        return check_data(rest)
     if command == 'check':
         from .check import main as check
         return check()

@@ -14,12 +14,20 @@ from mmengine.registry import MODELS
 from mmengine.runner import Runner
 from mmengine.structures import InstanceData
 
+from mmrank import config_path
+from mmrank.__main__ import main
+from mmrank.datasets.generators.digits_on_photos import (
+    DigitsOnPhotosOptions,
+    make_digits_on_photos,
+)
+from mmrank.datasets.generators.photo_patches import write_photo_patches
 from mmrank.engine import launch
 from mmrank.engine.check_data import check_data
 from mmrank.visualization.sample_sheet import draw_sheet
 
 from ..test_configs.coco_tree import add_lvis, make_coco_tree
-from ..test_configs.voc_tree import write_image, write_list
+from ..test_configs.voc_tree import make_voc_tree, write_image, write_list
+from ..test_datasets.trees import make_tree
 from ..toy import ToyModel  # noqa: F401
 
 COUNT = itertools.count()
@@ -368,3 +376,120 @@ def test_a_runner_of_ones_own_checks_by_the_hook(tree, tmp_path):
     cfg.work_dir = str(tmp_path / 'work')
     with pytest.raises(ValueError, match="'dog' for 'dgo'"):
         Runner.from_cfg(cfg).train()
+
+
+# -------------------------------------------------- the command, on all kinds
+def command(*argv):
+    return main(['check-data', *map(str, argv)])
+
+
+def test_the_command_finds_each_fault_of_a_tree_with_one_of_each_kind(
+        tree, tmp_path, capsys):
+    root = voc_tree(tmp_path / 'voc', ('Person', 'dog'))
+    (root / 'Annotations/000002.xml').write_text('<annotation><obj')
+    (root / 'JPEGImages/000003.jpg').unlink()
+    lists = tmp_path / 'lists'
+    lists.mkdir()
+    for name in ('1.png', '2.png'):
+        cv2.imwrite(str(lists / name), np.zeros((8, 8), np.uint8))
+    (lists / 'list.csv').write_text('path,label\n1.png,x\n2.png,y\n')
+    cfg = Config.fromfile(config(tmp_path, coco(tree, ['cat', 'cow'])))
+    cfg.val_dataloader = dict(dataset=voc(root, ['person', 'dog']))
+    cfg.test_dataloader = dict(dataset=dict(
+        type='mmrank.CSVRetrievalDataset', data_root=str(lists)))
+    cfg.dump(str(tmp_path / 'faulty.py'))
+    sheet = tmp_path / 'sheet.png'
+    assert command(tmp_path / 'faulty.py', '--sheet', sheet) == 1
+    said = capsys.readouterr().out
+    for fault in (r"no class called \['cow'\]", '000002.xml is damaged',
+                  "'Person', which metainfo classes write 'person'",
+                  '1 images are missing.*000003.jpg',
+                  'one image has two labels: line 2', '5 faults'):
+        assert re.search(fault, said, re.S), (fault, said)
+    assert sheet.is_file()
+
+
+@pytest.mark.parametrize('name', [
+    'proxy_anchor/proxy-anchor_small_glyphs.py',
+    'proxy_anchor/proxy-anchor_r50_cub200.py',
+    'proxy_anchor/proxy-anchor_r50_cars196.py',
+    'proxy_anchor/proxy-anchor_r50_sop.py',
+    'proxy_anchor/proxy-anchor_r50_inshop.py'])
+def test_the_command_runs_on_shipped_retrieval_sets(tmp_path, capsys, name):
+    kind = name.rsplit('_', 1)[1][:-3]
+    kind = dict(cub200='cub', cars196='cars').get(kind, kind)
+    options = []
+    if kind != 'glyphs':
+        root = make_tree(kind, tmp_path / kind)
+        options = ['--cfg-options', *(
+            f'{part}_dataloader.dataset.data_root={root}'
+            for part in ('train', 'val', 'test'))]
+    sheet = tmp_path / 'sheet.png'
+    assert command(name, '--sheet', sheet, *options) == 0
+    assert 'images a class' in capsys.readouterr().out
+    assert sheet.is_file()
+
+
+def test_the_command_runs_on_shipped_patches(tmp_path, capsys):
+    root = tmp_path / 'photo_patches'
+    write_photo_patches(root, keypoints_per_photo=8, num_pairs=40)
+    sheet = tmp_path / 'sheet.png'
+    sets = dict(train='phototour', val='phototour', test='hpatches')
+    assert command(
+        'adasample/l2net-small_adasample_photo-patches.py', '--sheet', sheet,
+        '--cfg-options', *(
+            f'{part}_dataloader.dataset.data_root={root / name}'
+            for part, name in sets.items())) == 0
+    said = capsys.readouterr().out
+    assert 'PhotoTourDataset' in said and 'HPatchesDataset' in said
+    assert sheet.is_file()
+
+
+def test_the_command_runs_on_shipped_digits(tmp_path, capsys):
+    root = tmp_path / 'digits'
+    make_digits_on_photos(root, DigitsOnPhotosOptions(
+        num_train=3, num_val=2, num_test=2))
+    sheet = tmp_path / 'sheet.png'
+    command('rambo/faster-rcnn_r18_fpn_rambo_digits.py', '--sheet', sheet,
+            '--cfg-options', *(
+                f'{part}_dataloader.dataset.data_root={root}'
+                for part in ('train', 'val', 'test')))
+    said = capsys.readouterr().out
+    assert said.count('10 classes') == 3
+    assert sheet.is_file()
+
+
+def test_the_command_runs_on_shipped_voc(tmp_path, capsys):
+    make_voc_tree(tmp_path / 'VOCdevkit')
+    options = [f'{part}_dataloader.dataset.data_root={tmp_path}/VOCdevkit/'
+               for part in ('train', 'val', 'test')]
+    sheet = tmp_path / 'sheet.png'
+    assert command('rambo/faster-rcnn_r50_fpn_rambo_voc07.py', '--sheet',
+                   sheet, '--cfg-options', *options) == 0
+    assert re.search(r'dog +2 +2 ', capsys.readouterr().out)
+
+
+@pytest.mark.parametrize('kind, name', [
+    ('coco', 'retinanet_r50_fpn_1x_rambo_coco.py'),
+    ('lvis', 'retinanet_r50_fpn_1x_rambo_lvis-v1.py')])
+def test_the_command_runs_on_shipped_coco_and_lvis(
+        tmp_path, capsys, kind, name):
+    from mmdet.datasets import CocoDataset, LVISV1Dataset
+    names = (CocoDataset if kind == 'coco' else LVISV1Dataset
+             ).METAINFO['classes']
+    root = make_coco_tree(tmp_path / 'coco', enumerate(names, 1))
+    add_lvis(root, enumerate(names, 1))
+    cfg = Config.fromfile(config_path(f'rambo/{name}'))
+    for part in ('train', 'val', 'test'):
+        dataset = cfg[f'{part}_dataloader'].dataset
+        dataset.get('dataset', dataset).data_root = f'{root}/'
+    cfg.dump(str(tmp_path / name))
+    assert command(tmp_path / name, '--sheet', tmp_path / 'sheet.png') == 0
+    said = capsys.readouterr().out
+    assert f'{len(names)} classes' in said and 'FAULT' not in said
+
+
+def test_an_error_of_the_command_is_one_line(tmp_path, capsys):
+    assert command(tmp_path / 'nothing.py') == 2
+    said = capsys.readouterr().err
+    assert said.count('\n') == 1 and 'nothing.py' in said
