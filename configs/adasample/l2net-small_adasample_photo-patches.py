@@ -7,10 +7,12 @@ _base_ = [
 # small chunks: quicker on a CPU, whose caches they fit
 model = dict(
     backbone=dict(widths=(16, 32, 64)),
-    sampler=dict(mode='bank', chunk_size=256),
+    # hard positives only below the margin: its classes are noisier than the
+    # paper's, and collapse a network that tells nothing apart yet
+    sampler=dict(mode='bank', chunk_size=256, hard_below=1.0),
     chunk_size=256)
-# lr 10 belongs to 1024 pairs: 10 / 1024 * 128
-optim_wrapper = dict(optimizer=dict(type='SGD', lr=1.25, momentum=0.5, weight_decay=1e-4))
+# 3 for 1024 pairs: the paper's 10 is too much here, see docs/deviations.md
+optim_wrapper = dict(optimizer=dict(type='SGD', lr=0.375, momentum=0.5, weight_decay=1e-4))
 param_scheduler = [dict(type='LinearLR', start_factor=1.0, end_factor=0.01, begin=0, end=16, by_epoch=True, convert_to_iter_based=True)]
 train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=16, val_interval=16)
 val_cfg = dict(type='ValLoop')

@@ -92,7 +92,9 @@ def test_config_keeps_the_papers_settings(name):
     assert (optimizer.momentum, optimizer.weight_decay) == (.5, 1e-4)
     batch = cfg.train_dataloader.batch_size
     assert cfg.train_dataloader.sampler.batch_size == batch
-    assert optimizer.lr == 10 * batch / 1024
+    assert optimizer.lr == (3 if 'photo-patches' in name
+                            else 10) * batch / 1024
+    assert sampler.hard_below == loss.margin
     if 'small' not in name:
         assert batch == 1024 and cfg.train_cfg.max_epochs == 90
         assert cfg.param_scheduler[0].milestones == [30, 60, 80]

@@ -14,9 +14,10 @@ from mmrank.registry import HOOKS
 from ..bare_model import bare_model
 
 REMEDY = (
-    'Start again with a lower or a warmed-up learning rate (a LinearLR with '
-    'start_factor=0.01 over the first steps comes before the schedule) or a '
-    'smaller lambda_val; a collapsed network rarely recovers.')
+    'Start again with AdaSample(hard_below=...) at the margin of the loss, a '
+    'smaller lambda_val or a lower learning rate, in this order, and with '
+    'milder patches if all three collapse; a collapsed network rarely '
+    'recovers.')
 
 
 @HOOKS.register_module()

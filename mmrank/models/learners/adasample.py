@@ -31,7 +31,7 @@ class Selection(NamedTuple):
     symmetry: Tensor
     """int64, shape (B,), in 0..7: a random symmetry of the square."""
     exponent: Tensor
-    """float32 scalar: lambda / L_avg."""
+    """float32 scalar: lambda / L_avg, or 0; see ``hard_below``."""
 
 
 @MODELS.register_module()
@@ -62,6 +62,11 @@ class AdaSample(nn.Module):
             resumed run continues as the uninterrupted one, and several
             processes draw what one process would for the joined batch.
         chunk_size (int): patches a forward pass without gradient.
+        hard_below (float, optional): draw by distance only while L_avg is
+            below it, and uniformly otherwise (the exponent is 0; weights
+            stay). The loss's margin is its place: from there on the nearest
+            non-pair is nearer than the pair, and hard positives drive all
+            descriptors onto one line. None: always by distance, as in Eq. 13.
 
     State (buffers, equal on all processes): ``L_avg`` (negative before the
     first step, when the loss's usual start 1 stands in), ``step``. The bank
@@ -83,13 +88,17 @@ class AdaSample(nn.Module):
                  momentum: float = 0.9,
                  min_distance: float = 1e-2,
                  seed: int = 0,
-                 chunk_size: int = 1024) -> None:
+                 chunk_size: int = 1024,
+                 hard_below: float | None = None) -> None:
         super().__init__()
         if not float(lambda_val) >= 0:
             raise ValueError(f'lambda_val must be >= 0, but got '
                              f'{lambda_val!r}')
         if mode not in MODES:
             raise ValueError(f'mode must be one of {MODES}, but got {mode!r}')
+        if hard_below is not None and not hard_below > 0:
+            raise ValueError('hard_below must be > 0 or None, but got '
+                             f'{hard_below!r}')
         if not 0 <= momentum < 1:
             raise ValueError(f'momentum must lie in [0, 1), but got '
                              f'{momentum!r}')
@@ -98,6 +107,7 @@ class AdaSample(nn.Module):
         self.mode = mode
         limit = self.lambda_val in (0.0, float('inf'))
         self.reweight = (not limit) if reweight is None else reweight
+        self.hard_below = hard_below
         self.momentum = momentum
         self.min_distance = min_distance
         self.seed = seed
@@ -112,12 +122,16 @@ class AdaSample(nn.Module):
         return self.lambda_val > 0 or self.reweight
 
     def exponent(self) -> Tensor:
-        """lambda / L_avg as it stands; inf where L_avg is 0."""
+        """lambda / L_avg as it stands; inf where L_avg is 0, and 0 where it
+        is not below ``hard_below``."""
         average = torch.where(self.L_avg < 0, torch.ones_like(self.L_avg),
                               self.L_avg)
         if self.lambda_val == 0:
             return torch.zeros_like(average)
-        return self.lambda_val / average
+        exponent = self.lambda_val / average
+        if self.hard_below is None:
+            return exponent
+        return torch.where(average < self.hard_below, exponent, 0.0)
 
     def set_bank(self, descriptors: Tensor) -> None:
         """Take the descriptors of all classes, shape (C, k, D)."""

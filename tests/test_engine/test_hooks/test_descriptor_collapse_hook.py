@@ -74,7 +74,7 @@ def test_a_collapse_is_warned_of_once_with_a_remedy(caplog):
     assert not caplog.records  # once may be chance
     measure(hook, run, 5)
     message, = [record.getMessage() for record in caplog.records]
-    assert 'collapse' in message and 'LinearLR' in message
+    assert 'collapse' in message and 'hard_below' in message
 
 
 def test_descriptors_that_spread_are_logged_without_a_warning(caplog):

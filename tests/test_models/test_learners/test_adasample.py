@@ -122,6 +122,16 @@ def test_L_avg_is_a_moving_average_that_starts_at_the_first_loss():  # noqa: N80
     assert float(AdaSample(0).exponent()) == 0
 
 
+@pytest.mark.parametrize('value', [10., INF])
+def test_draws_are_uniform_until_the_loss_is_below_hard_below(value):
+    sampler = AdaSample(value, momentum=0., hard_below=1.)
+    assert float(sampler.exponent()) == 0  # before any loss, 1 stands in
+    for loss, want in ((1.4, 0.), (1., 0.), (.5, value / .5), (1.1, 0.)):
+        sampler.update(torch.tensor(loss))
+        assert float(sampler.exponent()) == want
+    assert sampler(descriptors(), all_valid()).exponent == 0
+
+
 def test_a_resumed_sampler_draws_what_the_uninterrupted_one_does():
     def steps(sampler, start, stop):
         found = []
@@ -188,6 +198,8 @@ def test_clear_errors():
         AdaSample(-1)
     with pytest.raises(ValueError, match="mode must be one of.*'offline'"):
         AdaSample(mode='offline')
+    with pytest.raises(ValueError, match='hard_below must be > 0.*-1'):
+        AdaSample(hard_below=-1)
     with pytest.raises(ValueError, match='momentum must lie in'):
         AdaSample(momentum=1.)
     lonely = all_valid()
