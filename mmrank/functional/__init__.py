@@ -26,6 +26,7 @@ from .proxy_isa import (
 )
 from .recall_loss import blackbox_recall_loss
 from .retrieval import retrieval_metrics
+from .smooth_ap_loss import smooth_ap_loss
 
 __all__ = [
     'DISTANCES',
@@ -53,6 +54,7 @@ __all__ = [
     'proxy_isa_schedule',
     'proxy_isa_weights',
     'retrieval_metrics',
+    'smooth_ap_loss',
     'squared_distances',
     'weighted_mean',
 ]

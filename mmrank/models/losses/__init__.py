@@ -6,6 +6,7 @@ from .proxy_isa_loss import ProxyISALoss
 from .rambo_loss import RaMBOLoss
 from .rambo_recall_loss import RaMBORecallLoss
 from .ranking_loss import RankingContext, RankingLoss
+from .smooth_ap_loss import SmoothAPLoss
 
 __all__ = [
     'EmbeddingContext',
@@ -18,4 +19,5 @@ __all__ = [
     'RaMBORecallLoss',
     'RankingContext',
     'RankingLoss',
+    'SmoothAPLoss',
 ]
