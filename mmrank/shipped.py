@@ -62,8 +62,8 @@ def config_path(name: str) -> str:
     if Path(name).is_absolute():
         raise FileNotFoundError(f'there is no config file {name!r}')
     raise FileNotFoundError(
-        f'mmrank ships no config {name!r}{_nearest(name)}. '
-        'List all: python -m mmrank configs')
+        f'mmrank ships no config {name!r}, and no file has this path'
+        f'{_nearest(name) or "."} List all: python -m mmrank configs')
 
 
 def config_names() -> list[str]:

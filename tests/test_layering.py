@@ -22,6 +22,7 @@ FLOORS = [
     {'models', 'datasets', 'evaluation'},
     {'visualization'},
     {'engine', 'apis'},
+    {'cli'},
     {'__init__', '__main__'},
 ]
 # of ``models``, from below

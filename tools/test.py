@@ -1,4 +1,4 @@
-"""Evaluates a checkpoint: mmrank.engine.launch holds the tool."""
+"""Evaluates a checkpoint: mmrank.cli holds the command."""
 
 import importlib.util
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 if importlib.util.find_spec('mmrank') is None:  # a checkout, not installed
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from mmrank.engine.launch import test
+from mmrank.cli import main
 
 if __name__ == '__main__':
-    test()
+    sys.exit(main(['test', *sys.argv[1:]]))

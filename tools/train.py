@@ -1,4 +1,4 @@
-"""Trains a model by a config: mmrank.engine.launch holds the tool."""
+"""Trains a model by a config: mmrank.cli holds the command."""
 
 import importlib.util
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 if importlib.util.find_spec('mmrank') is None:  # a checkout, not installed
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from mmrank.engine.launch import train
+from mmrank.cli import main
 
 if __name__ == '__main__':
-    train()
+    sys.exit(main(['train', *sys.argv[1:]]))

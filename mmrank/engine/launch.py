@@ -15,6 +15,7 @@ import os
 import subprocess
 import tempfile
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +47,7 @@ PLAIN_HOOKS = ('CheckpointHook', 'mmengine.CheckpointHook')
 
 
 # ---------------------------------------------------------------- the flags
-def _parser(command: str, description: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=f'mmrank {command}', description=description)
+def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         'config', help='a config file, or the name of a shipped config')
     parser.add_argument(
@@ -60,11 +59,11 @@ def _parser(command: str, description: str) -> argparse.ArgumentParser:
     parser.add_argument(
         '--local_rank', '--local-rank', type=int, default=0,
         help='set by torch.distributed.launch')
-    return parser
 
 
-def _train_arguments(argv: list[str] | None) -> argparse.Namespace:
-    parser = _parser('train', 'Trains a model')
+def add_train_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of a training."""
+    _add_run(parser)
     parser.add_argument(
         '--work-dir', help='folder of logs and checkpoints '
         '(default: ./work_dirs/<name of the config>)')
@@ -78,11 +77,11 @@ def _train_arguments(argv: list[str] | None) -> argparse.Namespace:
         '--resume', nargs='?', const='auto', metavar='CHECKPOINT',
         help='go on from this checkpoint; without one, from the newest '
         'whole checkpoint in the work folder')
-    return parser.parse_args(argv)
 
 
-def _test_arguments(argv: list[str] | None) -> argparse.Namespace:
-    parser = _parser('test', 'Evaluates a checkpoint')
+def add_test_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of an evaluation."""
+    _add_run(parser)
     parser.add_argument('checkpoint', help='checkpoint file')
     parser.add_argument('--work-dir', help='folder of the log and metrics')
     parser.add_argument(
@@ -99,6 +98,12 @@ def _test_arguments(argv: list[str] | None) -> argparse.Namespace:
         '--tta', action='store_true',
         help="test-time augmentation, by the config's tta_model and "
         'tta_pipeline')
+
+
+def _parse(add_arguments: Callable[[argparse.ArgumentParser], None],
+           argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
     return parser.parse_args(argv)
 
 
@@ -310,7 +315,11 @@ def train(argv: list[str] | None = None) -> Any:
     Returns:
         The runner, after training.
     """
-    args = _train_arguments(argv)
+    return run_training(_parse(add_train_arguments, argv))
+
+
+def run_training(args: argparse.Namespace) -> Any:
+    """Trains as these arguments say; returns the runner."""
     os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
     cfg = load_config(args)
     _refuse_unwritable(cfg.work_dir)
@@ -335,7 +344,11 @@ def test(argv: list[str] | None = None) -> dict[str, float]:
     Returns:
         The metrics.
     """
-    args = _test_arguments(argv)
+    return run_evaluation(_parse(add_test_arguments, argv))
+
+
+def run_evaluation(args: argparse.Namespace) -> dict[str, float]:
+    """Evaluates as these arguments say; returns the metrics."""
     os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
     cfg = load_config(args)
     _refuse_unwritable(cfg.work_dir)

@@ -183,7 +183,9 @@ def test_auto_scale_lr_follows_the_config_or_names_the_key(config, tmp_path):
 def test_work_dir_comes_from_flag_then_config_then_name(config, tmp_path,
                                                         monkeypatch):
     monkeypatch.chdir(tmp_path)
-    parse = launch._train_arguments
+    def parse(flags):
+        return launch._parse(launch.add_train_arguments, flags)
+
     assert launch.load_config(parse([config])).work_dir == 'work_dirs/toy'
     options = ['--cfg-options', 'work_dir=there']
     assert launch.load_config(parse([config, *options])).work_dir == 'there'

@@ -1,17 +1,16 @@
-"""``python -m mmrank check-data``: what the data of a config hold."""
+"""Says what the data of a config hold, and what is wrong with them."""
 
 from __future__ import annotations
 
 import argparse
 import os.path as osp
-import sys
 from pathlib import Path
 
 from mmengine.config import Config, DictAction
 
-from ..shipped import config_path
-from ..visualization.sample_sheet import draw_sheet
-from .check_data import SetReport, check_data
+from mmrank.engine.check_data import SetReport, check_data
+from mmrank.shipped import config_path
+from mmrank.visualization.sample_sheet import draw_sheet
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,15 +58,3 @@ def _add_unreadable(reports: list[SetReport], faults: list[str]) -> None:
         images = [str(sample.image) for sample in report.samples]
         report.faults += [fault for fault in faults
                           if any(image in fault for image in images)]
-
-
-def main(argv: list[str] | None = None) -> int:
-    """Runs the command; an error about the input is one line."""
-    parser = argparse.ArgumentParser(
-        prog='mmrank check-data', description='Checks the data of a config')
-    add_arguments(parser)
-    try:
-        return run(parser.parse_args(argv))
-    except (OSError, ValueError) as error:
-        print(f'mmrank check-data: {error}', file=sys.stderr)
-        return 2

@@ -7,7 +7,7 @@ from PIL import Image
 
 from mmrank.__main__ import main
 from mmrank.apis import EmbeddingExtractor, GallerySearch
-from mmrank.apis.command_line import find_images
+from mmrank.cli.images import find_images
 
 CONFIG = """
 model = dict(
