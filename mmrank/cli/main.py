@@ -50,7 +50,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f'mmrank has no command {name!r}\n\n{usage()}',
               file=sys.stderr)
         return 2
-    command = importlib.import_module(f'{__package__}.{name.replace("-", "_")}')
+    module = name.replace('-', '_')
+    command = importlib.import_module(f'{__package__}.{module}')
     parser = argparse.ArgumentParser(
         prog=f'mmrank {name}', description=command.__doc__)
     parser.add_argument('--debug', action='store_true',
