@@ -45,6 +45,7 @@ class ProxyAnchorLoss(EmbeddingLoss):
 
     def batch_loss(self, embeddings: Tensor, labels: Tensor,
                    context: EmbeddingContext) -> Tensor:
+        assert context.proxies is not None, 'needs_proxies'
         return proxy_anchor_loss(
             embeddings, labels, context.proxies, margin=self.margin,
             alpha=self.alpha)

@@ -150,6 +150,7 @@ class ProxyISALoss(EmbeddingLoss):
     def batch_loss(self, embeddings: Tensor, labels: Tensor,
                    context: EmbeddingContext) -> Tensor:
         """The loss; where it learns, also the step of the state."""
+        assert context.proxies is not None, 'needs_proxies'
         proxies = self._fitting(context.proxies)
         labels = labels.long()
         similarities = cosine_similarities(embeddings, proxies)

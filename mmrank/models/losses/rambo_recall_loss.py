@@ -183,7 +183,7 @@ class RaMBORecallLoss(EmbeddingLoss):
         if self.remembers == 'embeddings':
             self.memory.remember(embeddings=batch, labels=labels)
             return
-        parts = own[0], own[1] & own[2]
+        parts: tuple[Tensor, ...] = own[0], own[1] & own[2]
         if context.comm is not None:
             parts = tuple(
                 torch.cat(context.comm.gather(part)) for part in parts)
