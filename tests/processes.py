@@ -16,14 +16,15 @@ def own_scope() -> Iterator[None]:
     """A runner built within lends nobody its default scope or its epoch."""
     from mmengine.logging import MessageHub
     from mmengine.registry import DefaultScope
-    shared = [kind._instance_dict for kind in (DefaultScope, MessageHub)]
-    before = [dict(instances) for instances in shared]
+    kinds = (DefaultScope, MessageHub)
+    before = [dict(kind._instance_dict) for kind in kinds]
     try:
         yield
     finally:
-        for instances, kept in zip(shared, before):
-            instances.clear()
-            instances.update(kept)
+        for kind, kept in zip(kinds, before):
+            # asked for anew: overwrite_default_scope puts another in its place
+            kind._instance_dict.clear()
+            kind._instance_dict.update(kept)
 
 
 def clean_context() -> Any:

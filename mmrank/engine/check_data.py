@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from mmengine.config import Config
-from mmengine.registry import DATASETS, init_default_scope
+from mmengine.registry import DATASETS, DefaultScope
 
 from ..datasets.readers.annotations import Listing, read_coco, read_voc
 from ..visualization.sample_sheet import Sample
@@ -69,25 +69,30 @@ def check_data(cfg: Config | str, samples: int = 12,
         where a training would see what the files say.
     """
     cfg = Config.fromfile(cfg) if isinstance(cfg, (str, os.PathLike)) else cfg
-    init_default_scope(cfg.get('default_scope') or 'mmengine')
     reports: list[SetReport] = []
-    parts: dict[str, list[str]] = {}
-    found: dict[str, Any] = {}
+    # the caller's own scope is there again afterwards
+    with DefaultScope.overwrite_default_scope(
+            cfg.get('default_scope') or 'mmengine'):
+        for leaf, parts in _data_sets(cfg):
+            report = SetReport(', '.join(parts), str(leaf.get('type')))
+            try:
+                _read(leaf, report, samples, np.random.default_rng(seed))
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                report.faults.append(
+                    str(error) if isinstance(error, (OSError, ValueError))
+                    else f'{type(error).__name__}: {error}')
+            reports.append(report)
+    return reports
+
+
+def _data_sets(cfg: Config) -> list[tuple[dict, list[str]]]:
+    """Each data set once, with the loaders that read it."""
+    found: dict[str, tuple[dict, list[str]]] = {}
     for part in ('train', 'val', 'test'):
         loader = cfg.get(f'{part}_dataloader') or {}
         for leaf in _leaves(loader.get('dataset')):
-            parts.setdefault(repr(leaf), []).append(part)
-            found[repr(leaf)] = leaf
-    for key, leaf in found.items():
-        report = SetReport(', '.join(parts[key]), str(leaf.get('type')))
-        try:
-            _read(leaf, report, samples, np.random.default_rng(seed))
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            report.faults.append(
-                str(error) if isinstance(error, (OSError, ValueError))
-                else f'{type(error).__name__}: {error}')
-        reports.append(report)
-    return reports
+            found.setdefault(repr(leaf), (leaf, []))[1].append(part)
+    return list(found.values())
 
 
 @contextmanager
@@ -141,7 +146,7 @@ def _read(leaf: dict, report: SetReport, samples: int,
         _describe(listing, dataset, report)
         _choose(listing, report, samples, rng)
         return
-    options = dict(pipeline=[]) if 'BaseDataset' in bases else {}
+    options: dict = dict(pipeline=[]) if 'BaseDataset' in bases else {}
     _describe_other(DATASETS.build({**leaf, **options}), report, samples, rng)
 
 

@@ -87,8 +87,8 @@ class ConcatDataset(_ConcatDataset):
         place = {name: number for number, name in enumerate(merged)}
         self._maps[key] = [np.array([place[name] for name in names], np.int64)
                            for names in own]
-        self._metainfo = {**self._metainfo,
-                          names_key: tuple(map(str, merged))}
+        self._metainfo: dict = {**self._metainfo,
+                                names_key: tuple(map(str, merged))}
 
     def get_labels(self, key: str = 'gt_label') -> np.ndarray:
         """``gt_label`` or ``super_label`` of all items, int64."""
