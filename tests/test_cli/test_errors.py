@@ -62,7 +62,7 @@ def spoiled(tmp_path, kind):
 KINDS = {
     'missing config': 'nothere.py',
     'misspelt key': "ProxyAnchorLoss.*'marginn'",
-    'wrong type': 'MetricLearningHead: ',
+    'wrong type': 'TypeError|MetricLearningHead',
     'unknown part': 'NoLoss',
     'missing data folder': 'no/data',
     'config that is no Python': r'config\.py|syntax|never closed',
