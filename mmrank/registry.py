@@ -50,30 +50,41 @@ DETECTION_HEADS = {
 }
 
 
-class ModelRegistry(Registry):
-    """Imports the heads of :data:`DETECTION_HEADS` when one is asked for."""
+# and the metric that derives from one of mmdet's
+DETECTION_METRICS = {
+    'VOCPrecisionRecallMetric':
+    'mmrank.evaluation.metrics.voc_precision_recall_metric',
+}
+
+
+class LazyRegistry(Registry):
+    """Imports what stands in its table ``later`` when it is asked for."""
+
+    later: dict[str, str]
 
     def get(self, key: str) -> type | None:
         scope, _, name = key.rpartition('.')
-        if scope in ('', 'mmrank') and name in DETECTION_HEADS:
-            import_module(DETECTION_HEADS[name])
+        if scope in ('', 'mmrank') and name in self.later:
+            import_module(self.later[name])
         return super().get(key)
 
 
 def _child(parent: Registry, *locations: str,
-           kind: type[Registry] = Registry) -> Registry:
-    return kind(
+           later: dict[str, str] | None = None) -> Registry:
+    registry = LazyRegistry(
         parent.name,
         parent=parent,
         scope='mmrank',
         locations=[f'mmrank.{location}' for location in locations])
+    registry.later = later or {}
+    return registry
 
 
-MODELS = _child(MMENGINE_MODELS, 'models', kind=ModelRegistry)
+MODELS = _child(MMENGINE_MODELS, 'models', later=DETECTION_HEADS)
 DATASETS = _child(MMENGINE_DATASETS, 'datasets')
 DATA_SAMPLERS = _child(MMENGINE_DATA_SAMPLERS, 'datasets')
 TRANSFORMS = _child(MMENGINE_TRANSFORMS, 'datasets')
-METRICS = _child(MMENGINE_METRICS, 'evaluation')
+METRICS = _child(MMENGINE_METRICS, 'evaluation', later=DETECTION_METRICS)
 HOOKS = _child(MMENGINE_HOOKS, 'engine')
 MODEL_WRAPPERS = _child(MMENGINE_MODEL_WRAPPERS, 'engine')
 OPTIM_WRAPPERS = _child(MMENGINE_OPTIM_WRAPPERS, 'engine')

@@ -11,6 +11,7 @@ import math
 import os
 import re
 import resource
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -545,7 +546,7 @@ def train_without_privileges(arguments: list[str], output: Path) -> None:
     with output.open('w') as file:
         os.dup2(file.fileno(), 2)
     obey_permissions()
-    main(['train', *arguments])
+    sys.exit(main(['train', *arguments]))
 
 
 @pytest.mark.parametrize('work_dir', ['locked', 'locked/run'])

@@ -4,7 +4,8 @@ from mmrank.files.images import list_images
 
 from .describe import describe, init_descriptor, match
 from .embedding_extractor import EmbeddingExtractor
-from .gallery_search import GallerySearch, SearchResult
+from .gallery_search import GallerySearch
+from .search_result import SearchResult
 
 __all__ = [
     'EmbeddingExtractor',

@@ -1,5 +1,15 @@
 from .faiss_search import faiss_index
-from .metrics import *  # noqa: F403
-from .metrics import __all__ as _metrics
+from .metrics import (
+    HPatchesMetric,
+    PatchVerificationMetric,
+    RetrievalMetric,
+    ranked_average_precision,
+)
 
-__all__ = ['faiss_index', *_metrics]
+__all__ = [
+    'HPatchesMetric',
+    'PatchVerificationMetric',
+    'RetrievalMetric',
+    'faiss_index',
+    'ranked_average_precision',
+]
