@@ -24,6 +24,7 @@ from .proxy_isa import (
     proxy_isa_schedule,
     proxy_isa_weights,
 )
+from .ranking_path import last_ranking_path, ranking_path
 from .recall_loss import blackbox_recall_loss
 from .retrieval import retrieval_metrics
 from .smooth_ap_loss import smooth_ap_loss
@@ -48,11 +49,13 @@ __all__ = [
     'fpr_at_recall',
     'hinge_triplet_loss',
     'hinge_triplet_losses',
+    'last_ranking_path',
     'nearest_neighbours',
     'proxy_anchor_loss',
     'proxy_isa_loss',
     'proxy_isa_schedule',
     'proxy_isa_weights',
+    'ranking_path',
     'retrieval_metrics',
     'smooth_ap_loss',
     'squared_distances',

@@ -10,26 +10,29 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from . import dense_ranks, score_pool
 from .checks import (
     check_strength,
     checked_memory,
     checked_relevance,
+    checked_rows,
     checked_share,
 )
 from .differentiable import Measured, differentiable
-from .ranks import Communicator, Ranks, Rule
-from .score_pool import ScorePool, Term
+from .ranking_path import named_range, takes_dense_path
+from .ranks import Communicator, Ranks, Rows, Rule, Term
 from .sparse_ranks import outside_graphs
 
 
-@outside_graphs
 def blackbox_ap_loss(scores: Tensor,
                      relevance: Tensor,
                      *,
                      margin: float = 0.0,
                      lambda_val: float = 1.0,
+                     valid: Tensor | None = None,
                      memory_scores: Tensor | None = None,
                      memory_relevance: Tensor | None = None,
+                     memory_valid: Tensor | None = None,
                      comm: Communicator | None = None) -> Tensor:
     """The average precision loss of one list, blackbox-differentiated.
 
@@ -47,9 +50,13 @@ def blackbox_ap_loss(scores: Tensor,
         margin (float): ``alpha`` >= 0; relevant scores are lowered and the
             others raised by half of it.
         lambda_val (float): ``lambda`` > 0.
+        valid (Tensor, optional): bool, shape (N,), False where an item takes
+            no part, as if it were cut away; its gradient is 0.
         memory_scores (Tensor, optional): shape (M,), remembered scores. They
             are ranked with the others and get no gradient.
         memory_relevance (Tensor, optional): shape (M,).
+        memory_valid (Tensor, optional): bool, shape (M,), False where the
+            memory is not filled yet.
         comm (Communicator, optional): the other processes, each calling with
             its own items, of any number, and with equal memories. The loss is
             that of the joined list, on every process; the gradient is scaled
@@ -81,16 +88,19 @@ def blackbox_ap_loss(scores: Tensor,
         (0.1667, tensor([ 0.0000,  0.0250, -0.0250,  0.0000]))
     """
     relevance = checked_relevance('scores', scores, relevance, ('N',))
-    memory = checked_memory(scores, memory_scores, memory_relevance)
+    memory = checked_memory(
+        scores, memory_scores, memory_relevance, memory_valid)
     check_strength(margin, lambda_val)
     if memory is not None:
-        memory = memory[0][:, None], memory[1][:, None]
+        memory = Rows(memory.scores[:, None], memory.relevance[:, None],
+                      memory.valid)
 
     def measure(scores: Tensor) -> Measured:
-        pool = ScorePool(scores[:, None], relevance[:, None], memory, margin,
-                     comm)
-        values, gradient = pool.measure(
-            lambda_val, [Term(1.0, pool.joined(True), _rule(1.0))])
+        values, gradient = _measure(
+            Rows(scores[:, None], relevance[:, None],
+                 checked_rows('valid', valid, scores)),
+            memory, margin, lambda_val, [Term(1.0, _rule(1.0), False, True)],
+            comm)
         return values, gradient.view(-1)
 
     return differentiable(scores, measure)[0]
@@ -116,8 +126,10 @@ def blackbox_map_loss(scores: Tensor,
                       lambda_val: float = 1.0,
                       map_weight: float = 2.0,
                       cross_class_weight: float = 1.0,
+                      valid: Tensor | None = None,
                       memory_scores: Tensor | None = None,
                       memory_relevance: Tensor | None = None,
+                      memory_valid: Tensor | None = None,
                       memory_in_cross_class: bool = False,
                       comm: Communicator | None = None) -> Tensor:
     """The mean average precision loss of a classifier (RaMBO, Eq. 6, 23).
@@ -137,8 +149,10 @@ def blackbox_map_loss(scores: Tensor,
         lambda_val (float): ``lambda`` > 0.
         map_weight (float): ``w_map`` >= 0.
         cross_class_weight (float): ``w_apc`` >= 0.
+        valid (Tensor, optional): bool, shape (N,), the rows that take part.
         memory_scores (Tensor, optional): shape (M, C).
         memory_relevance (Tensor, optional): shape (M, C).
+        memory_valid (Tensor, optional): bool, shape (M,).
         memory_in_cross_class (bool): whether ``L_APc`` ranks the remembered
             scores too; in the authors' code it does not.
         comm (Communicator, optional): the other processes.
@@ -162,13 +176,14 @@ def blackbox_map_loss(scores: Tensor,
         lambda_val=lambda_val,
         map_weight=map_weight,
         cross_class_weight=cross_class_weight,
+        valid=valid,
         memory_scores=memory_scores,
         memory_relevance=memory_relevance,
+        memory_valid=memory_valid,
         memory_in_cross_class=memory_in_cross_class,
         comm=comm).loss
 
 
-@outside_graphs
 def blackbox_map_terms(scores: Tensor,
                        relevance: Tensor,
                        *,
@@ -176,8 +191,10 @@ def blackbox_map_terms(scores: Tensor,
                        lambda_val: float = 1.0,
                        map_weight: float = 2.0,
                        cross_class_weight: float = 1.0,
+                       valid: Tensor | None = None,
                        memory_scores: Tensor | None = None,
                        memory_relevance: Tensor | None = None,
+                       memory_valid: Tensor | None = None,
                        memory_in_cross_class: bool = False,
                        comm: Communicator | None = None) -> MAPTerms:
     """:func:`blackbox_map_loss` together with its two terms.
@@ -195,19 +212,32 @@ def blackbox_map_terms(scores: Tensor,
         (0.0, 0.1667)
     """
     relevance = checked_relevance('scores', scores, relevance, ('N', 'C'))
-    memory = checked_memory(scores, memory_scores, memory_relevance)
+    memory = checked_memory(
+        scores, memory_scores, memory_relevance, memory_valid)
     check_strength(margin, lambda_val)
     share = checked_share(map_weight, cross_class_weight)
+    terms = [Term(share, _rule(share), True, True),
+             Term(1 - share, _rule(1 - share), False, memory_in_cross_class)]
 
     def measure(scores: Tensor) -> Measured:
-        pool = ScorePool(scores, relevance, memory, margin, comm)
-        return pool.measure(lambda_val, [
-            Term(share, pool.by_class(), _rule(share)),
-            Term(1 - share, pool.joined(memory_in_cross_class),
-                 _rule(1 - share)),
-        ])
+        own = Rows(scores, relevance, checked_rows('valid', valid, scores))
+        return _measure(own, memory, margin, lambda_val, terms, comm)
 
     return MAPTerms(*differentiable(scores, measure))
+
+
+def _measure(own: Rows, memory: Rows | None, margin: float,
+             lambda_val: float, terms: list[Term],
+             comm: Communicator | None) -> Measured:
+    dense = takes_dense_path(
+        own.scores, 0 if memory is None else memory.scores.numel(),
+        together=comm is not None and comm.size > 1)
+    way = dense_ranks.measure_rows if dense else _measure_sparsely
+    with named_range(dense):
+        return way(own, memory, margin, lambda_val, terms, comm)
+
+
+_measure_sparsely = outside_graphs(score_pool.measure_rows)
 
 
 def _rule(weight: float) -> Rule:

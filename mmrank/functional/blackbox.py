@@ -19,8 +19,11 @@ The gradient of a loss is computed at unit scale and only multiplied by the
 incoming one: a loss weight, gradient accumulation or a loss scaler does not
 change ``lambda``.
 
-Only relevant items move, so everything follows from counts, see
-:mod:`mmrank.functional.rank_counts`.
+Only relevant items move, so everything follows from counts: in few operations
+whose sizes follow from the data (:mod:`mmrank.functional.sparse_ranks`), or in
+fixed shapes without waiting for a device
+(:mod:`mmrank.functional.dense_ranks`); :mod:`mmrank.functional.ranking_path`
+chooses.
 
 A rule is what one ranking metric adds: it makes of the ranks of the relevant
 items their values and the derivatives of the loss with respect to them.
@@ -36,9 +39,11 @@ import math
 import torch
 from torch import Tensor
 
+from . import dense_ranks
 from .checks import check_strength, checked_relevance
 from .differentiable import Measured, differentiable
 from .rank_counts import Items, pick
+from .ranking_path import named_range, takes_dense_path
 from .ranks import Communicator, Ranks, Rule
 from .sparse_ranks import (
     Lists,
@@ -53,7 +58,6 @@ from .sparse_ranks import (
 __all__ = ['Communicator', 'Ranks', 'Rule', 'blackbox_loss']
 
 
-@outside_graphs
 def blackbox_loss(scores: Tensor,
                   relevance: Tensor,
                   rule: Rule,
@@ -116,15 +120,21 @@ def blackbox_loss(scores: Tensor,
         valid = checked_relevance(name, scores, valid, ('Q', 'G'))
 
     def measure(scores: Tensor) -> Measured:
-        return _measure(scores, relevance, valid, rule, margin, lambda_val,
-                        comm)
+        dense = takes_dense_path(scores, together=(
+            comm is not None and comm.size > 1))
+        way = dense_ranks.measure_lists if dense else _measure_sparsely
+        with named_range(dense):
+            return way(scores, relevance, valid, rule, margin, lambda_val,
+                       comm)
 
     return differentiable(scores, measure)[0]
 
 
-def _measure(scores: Tensor, relevance: Tensor, valid: Tensor | None,
-             rule: Rule, margin: float, lambda_val: float,
-             comm: Communicator | None) -> Measured:
+@outside_graphs
+def _measure_sparsely(scores: Tensor, relevance: Tensor,
+                      valid: Tensor | None, rule: Rule, margin: float,
+                      lambda_val: float, comm: Communicator | None
+                      ) -> Measured:
     gradient = torch.zeros_like(scores, memory_format=torch.contiguous_format)
     if valid is not None:
         # what takes no part stands below everything
@@ -144,15 +154,17 @@ def _measure(scores: Tensor, relevance: Tensor, valid: Tensor | None,
     if len(at) > 0:
         list_of = pick((counts > 0).cumsum(0) - 1, query_of)
         lengths = float64(scores, [width]).expand(len(queries))
+        num_irrelevant = None
         if valid is not None:
             lengths = pick(valid.double().sum(1), queries)
+            num_irrelevant = lengths.long() - pick(counts, queries)
         if len(queries) < num_queries:
             scores = pick(scores, queries)
         lists = Lists(
             Items(scores, at + (list_of - query_of) * width, margin / 2),
             lambda at, lists: at + (pick(queries, lists) - lists) * width,
             None, positives - margin / 2, list_of, 0, lengths, num_lists,
-            num_pairs)
+            num_pairs, num_irrelevant)
         value = rank_lists(lists, rule, lambda_val, None, gradient)
     if comm is not None:
         value = comm.sum(value)

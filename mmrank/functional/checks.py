@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from numbers import Real
 
 import torch
 from torch import Tensor
+
+from .ranking_path import compiling
+from .ranks import Rows
 
 
 def checked_relevance(name: str, scores: Tensor, relevance: Tensor,
@@ -25,18 +29,33 @@ def checked_relevance(name: str, scores: Tensor, relevance: Tensor,
     if relevance.is_floating_point() or relevance.is_complex():
         raise ValueError('relevance must be boolean or 0/1 integers (soft '
                          f'targets have no ranks), but got {relevance.dtype}')
-    if relevance.dtype != torch.bool and bool((relevance >> 1).any()):
-        raise ValueError('relevance must be boolean or 0/1 integers, but '
-                         'holds others, such as '
-                         f'{int(relevance[(relevance >> 1) != 0][0])}; for '
-                         'labels compare them with the class first')
+    if relevance.dtype != torch.bool:
+        refuse_where((relevance >> 1) != 0, relevance, lambda found: (
+            'relevance must be boolean or 0/1 integers, but holds others, '
+            f'such as {found[0] if found else "2"}; for labels compare them '
+            'with the class first'))
     return relevance.bool()
 
 
+def refuse_where(wrong: Tensor, values: Tensor,
+                 message: Callable[[list[int]], str]) -> None:
+    """Refuse values, without waiting for a device or breaking a graph.
+
+    On the CPU it is an error with a message that is made of the values. A
+    device asserts it, and says so when it comes to it.
+    """
+    if compiling():
+        return
+    if wrong.device.type != 'cpu':
+        torch._assert_async(~wrong.any(), message([]))
+    elif bool(wrong.any()):
+        raise ValueError(message(values[wrong].tolist()))
+
+
 def checked_memory(scores: Tensor, memory_scores: Tensor | None,
-                   memory_relevance: Tensor | None
-                   ) -> tuple[Tensor, Tensor] | None:
-    """The remembered scores, float32 or wider, and their relevance."""
+                   memory_relevance: Tensor | None,
+                   memory_valid: Tensor | None) -> Rows | None:
+    """The remembered rows, float32 or wider."""
     if memory_scores is None and memory_relevance is None:
         return None
     if memory_scores is None or memory_relevance is None:
@@ -53,7 +72,19 @@ def checked_memory(scores: Tensor, memory_scores: Tensor | None,
     if len(memory_scores) == 0:
         return None
     dtype = torch.promote_types(scores.dtype, torch.float32)
-    return memory_scores.detach().to(dtype), relevance
+    return Rows(memory_scores.detach().to(dtype), relevance,
+                checked_rows('memory_valid', memory_valid, memory_scores))
+
+
+def checked_rows(name: str, valid: Tensor | None,
+                 scores: Tensor) -> Tensor | None:
+    """The mask of rows that take part, or None for all."""
+    if valid is not None and (valid.dtype != torch.bool
+                              or valid.shape != scores.shape[:1]):
+        raise ValueError(
+            f'{name} must be boolean of shape ({len(scores)},), but got '
+            f'{valid.dtype} of shape {tuple(valid.shape)}')
+    return valid
 
 
 def check_strength(margin: float, lambda_val: float) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -18,24 +19,26 @@ def lifted(tensor: Tensor) -> Tensor:
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
+def full_precision(tensor: Tensor) -> AbstractContextManager[object]:
+    """No autocast on the device of a tensor; ``meta`` knows none."""
+    kind = tensor.device.type
+    return nullcontext() if kind == 'meta' else torch.autocast(
+        kind, enabled=False)
+
+
 class _StoredGradient(torch.autograd.Function):
 
     @staticmethod
-    def forward(ctx: Any, scores: Tensor,
-                measure: Callable[[Tensor], Measured]
-                ) -> tuple[Tensor, ...]:
-        values, gradient = measure(scores.detach())
+    def forward(ctx: Any, scores: Tensor, value: Tensor,
+                gradient: Tensor) -> Tensor:
         ctx.save_for_backward(gradient)
-        values = [value.to(scores.dtype) for value in values]
-        ctx.mark_non_differentiable(*values[1:])
-        return tuple(values)
+        return value.to(scores.dtype, copy=True)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, incoming: Tensor,
-                 *_: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, incoming: Tensor) -> tuple[Tensor, None, None]:
         gradient, = ctx.saved_tensors
-        return gradient * incoming, None
+        return gradient * incoming, None, None
 
 
 def differentiable(scores: Tensor, measure: Callable[[Tensor], Measured]
@@ -52,4 +55,8 @@ def differentiable(scores: Tensor, measure: Callable[[Tensor], Measured]
         first one is attached to the graph; its backward pass multiplies the
         stored gradient by the incoming one.
     """
-    return _StoredGradient.apply(lifted(scores), measure)  # type: ignore
+    scores = lifted(scores)
+    with torch.no_grad():
+        values, gradient = measure(scores.detach())
+    loss = _StoredGradient.apply(scores, values[0], gradient)  # type: ignore
+    return loss, *(value.to(scores.dtype) for value in values[1:])

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .differentiable import lifted
+from .differentiable import full_precision, lifted
 
 DISTANCES = ('angular', 'euclidean')
 
@@ -99,7 +99,7 @@ def hinge_triplet_losses(anchors: Tensor,
     if labels is not None and labels.shape != anchors.shape[:1]:
         raise ValueError(f'labels must have shape ({anchors.shape[0]},), but '
                          f'got {tuple(labels.shape)}')
-    with torch.autocast(anchors.device.type, enabled=False):
+    with full_precision(anchors):
         anchors, positives = lifted(anchors), lifted(positives)
         if distance == 'angular':
             anchors = F.normalize(anchors, dim=1)

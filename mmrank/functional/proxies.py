@@ -12,6 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .checks import refuse_where
+from .differentiable import full_precision
+
 
 def cosine_similarities(embeddings: Tensor, proxies: Tensor) -> Tensor:
     """The cosine of every embedding with every proxy.
@@ -40,7 +43,7 @@ def cosine_similarities(embeddings: Tensor, proxies: Tensor) -> Tensor:
             f'{tuple(embeddings.shape)} and {tuple(proxies.shape)}')
     dtype = torch.promote_types(
         torch.promote_types(embeddings.dtype, proxies.dtype), torch.float32)
-    with torch.autocast(embeddings.device.type, enabled=False):
+    with full_precision(embeddings):
         return F.normalize(embeddings.to(dtype)) @ F.normalize(
             proxies.to(dtype)).t()
 
@@ -52,12 +55,11 @@ def checked_labels(labels: Tensor, similarities: Tensor) -> Tensor:
         raise ValueError(
             f'labels must be integers of shape ({num_samples},), but got '
             f'{labels.dtype} of shape {tuple(labels.shape)}')
-    wrong = labels[(labels < 0) | (labels >= num_classes)].tolist()
-    if wrong:
-        raise ValueError(
+    refuse_where(
+        (labels < 0) | (labels >= num_classes), labels, lambda found: (
             f'labels must lie in [0, {num_classes}), one proxy a class, but '
-            f"got {sorted(set(wrong))}; set the head's num_classes to the "
-            'number of training classes')
+            f"got {sorted(set(found)) or 'others'}; set the head's "
+            'num_classes to the number of training classes'))
     return labels.long()
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
+from .differentiable import full_precision
 from .proxies import (
     checked_labels,
     cosine_similarities,
@@ -61,7 +61,7 @@ def proxy_anchor_loss(embeddings: Tensor,
     if not len(labels):
         return similarities.sum() + 0 * proxies.sum()
     positives = own_entries(similarities, labels)
-    with torch.autocast(similarities.device.type, enabled=False):
+    with full_precision(similarities):
         attract = logsum_by_class(alpha * (margin - positives), labels,
                             similarities.shape[1])
         # nothing holds on to the similarities: overwrite them

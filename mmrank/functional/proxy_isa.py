@@ -131,10 +131,10 @@ def proxy_isa_schedule(counts: Tensor,
     # in double: beta^n of a float32 beta is wrong in the third digit of E
     # once n is in the hundreds
     n = counts.double()
-    effective = -V * torch.expm1(n * torch.log1p(n.new_tensor(-1 / V)))
+    effective = -V * torch.expm1(n * torch.log1p(n.new_full((), -1 / V)))
     nu = 1 / (1 + effective.log1p())
     decay = torch.sigmoid(effective + tau - V)
-    sigma = 1 + (1 + torch.exp(n.new_tensor(-tau))) * (nu - 1) * decay
+    sigma = 1 + (1 + torch.exp(n.new_full((), -tau))) * (nu - 1) * decay
     eta = (1 + k * (1 - learned.double())) * nu + margin_lambda
     return effective.to(dtype), sigma.to(dtype), eta.to(dtype)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
+import torch
 from torch import Tensor
 
 
@@ -16,9 +18,9 @@ class Ranks(NamedTuple):
     they hold 1 relevant item and are left out of value and gradient.
 
     Attributes:
-        among_relevant (Tensor): int64, ``rank+``: 1 + relevant items of the
+        among_relevant (Tensor): integers, ``rank+``: 1 + relevant items of the
             same list strictly above.
-        irrelevant_above (Tensor): int64, irrelevant items above or tied.
+        irrelevant_above (Tensor): integers, irrelevant items above or tied.
             ``rank`` is the sum of the two.
         num_relevant (Tensor): float64, the relevant items of the list.
         num_lists (Tensor | int): lists with a relevant item, of all
@@ -35,6 +37,56 @@ class Ranks(NamedTuple):
 # ranks to the value of each relevant item, which sum up to the loss, and the
 # derivative of the loss with respect to its rank; float64
 Rule = Callable[[Ranks], tuple[Tensor, Tensor]]
+
+
+class Term(NamedTuple):
+    """One of the rankings whose weighted mean a loss is.
+
+    Attributes:
+        weight (float): its share.
+        rule (Rule): the values are averaged over the lists; the slopes are
+            those of the weighted mean.
+        by_class (bool): a list for every class, or one of all scores.
+        with_memory (bool): whether remembered scores are ranked too.
+    """
+    weight: float
+    rule: Rule
+    by_class: bool
+    with_memory: bool
+
+
+class Rows(NamedTuple):
+    """Rows of scores: a batch, or a memory.
+
+    Attributes:
+        scores (Tensor): shape (N, C).
+        relevance (Tensor): bool, shape (N, C).
+        valid (Tensor, optional): bool, shape (N,), False where a row takes no
+            part.
+    """
+    scores: Tensor
+    relevance: Tensor
+    valid: Tensor | None
+
+    def kept(self) -> tuple[Tensor, Tensor]:
+        """Scores and relevance of the valid rows alone."""
+        if self.valid is None:
+            return self.scores, self.relevance
+        return self.scores[self.valid], self.relevance[self.valid]
+
+    def masked(self) -> Rows:
+        """At minus infinity and irrelevant where not valid."""
+        if self.valid is None:
+            return self
+        valid = self.valid[:, None]
+        return Rows(self.scores.masked_fill(~valid, -math.inf),
+                    self.relevance & valid, self.valid)
+
+    def number(self) -> Tensor | int:
+        """Of valid rows."""
+        if self.valid is None:
+            return len(self.scores)
+        return self.valid.sum(dtype=torch.float64)
 
 
 class Communicator(Protocol):

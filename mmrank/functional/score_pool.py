@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from .differentiable import Measured
 from .rank_counts import Items, pick
-from .ranks import Communicator, Rule
+from .ranks import Communicator, Rows, Term
 from .sparse_ranks import (
     Lists,
     agreed,
@@ -19,17 +18,6 @@ from .sparse_ranks import (
     has_nan,
     rank_lists,
 )
-
-
-class Term(NamedTuple):
-    """A weighted part of a loss; without lists it is 0.
-
-    The values of its rule are averaged over the lists; the slopes are those
-    of the weighted mean.
-    """
-    weight: float
-    lists: Lists | None
-    rule: Rule
 
 
 class ScorePool:
@@ -119,10 +107,12 @@ class ScorePool:
         if self.is_nan:
             nan = float64(self.scores, math.nan)
             return [nan] * (1 + len(terms)), gradient.fill_(math.nan)
-        for index, (_, lists, rule) in enumerate(terms):
+        for index, term in enumerate(terms):
+            lists = self.by_class() if term.by_class else self.joined(
+                term.with_memory)
             if lists is not None:
                 values[index] = rank_lists(
-                    lists, rule, lambda_val, self.comm,
+                    lists, term.rule, lambda_val, self.comm,
                     gradient) / lists.num_lists
         loss = sum(term.weight * value for value, term in zip(values, terms))
         if self.comm is not None:
@@ -159,3 +149,18 @@ def _transposed(scores: Tensor, present: Tensor, at: Tensor, list_of: Tensor,
     row = torch.div(at, max(1, num_classes), rounding_mode='floor')
     return Items(scores.t().contiguous(),
                  pick(list_of, column) * num_items + row, lift)
+
+
+def measure_rows(own: Rows, memory: Rows | None, margin: float,
+                 lambda_val: float, terms: list[Term],
+                 comm: Communicator | None) -> Measured:
+    """Value and gradient of the lists that a batch makes with a memory."""
+    scores, relevance = own.kept()
+    pool = ScorePool(scores, relevance, None if memory is None else
+                     memory.kept(), margin, comm)
+    values, gradient = pool.measure(lambda_val, terms)
+    if own.valid is not None:
+        gradient = torch.zeros_like(
+            own.scores, memory_format=torch.contiguous_format).index_copy_(
+                0, own.valid.nonzero().view(-1), gradient)
+    return values, gradient

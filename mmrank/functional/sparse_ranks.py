@@ -44,6 +44,8 @@ class Lists:
             the memory.
         num_lists, num_pairs (int): lists and relevant items over all
             processes.
+        num_irrelevant (Tensor, optional): int64, shape (S,), where lists hold
+            items that are not valid: how many irrelevant ones are.
     """
     own: Items
     to_scores: Callable[[Tensor, Tensor], Tensor]
@@ -54,6 +56,7 @@ class Lists:
     lengths: Tensor
     num_lists: int
     num_pairs: int
+    num_irrelevant: Tensor | None = None
 
 
 def rank_lists(lists: Lists, rule: Rule, lambda_val: float,
@@ -68,6 +71,10 @@ def rank_lists(lists: Lists, rule: Rule, lambda_val: float,
     for others in places[1:]:
         histogram += others.histogram()
     irrelevant = _total(before.num_irrelevant_above(histogram), comm)
+    if lists.num_irrelevant is not None:
+        # what is not valid ties with an item at minus infinity
+        irrelevant = torch.minimum(
+            irrelevant, pick(lists.num_irrelevant, before.lists))
     rank_plus = 1 + before.num_above()
     value, slope = rule(Ranks(
         rank_plus, irrelevant, pick(counts.double(), before.lists),
@@ -88,6 +95,9 @@ def rank_lists(lists: Lists, rule: Rule, lambda_val: float,
             _add(gradient, lists.to_scores(at, which),
                  passed_by * pick(unit, which))
     irrelevant_then = _total(moved.num_irrelevant_above(histogram), comm)
+    if lists.num_irrelevant is not None:
+        irrelevant_then = torch.minimum(
+            irrelevant_then, pick(lists.num_irrelevant, moved.lists))
 
     rank_then = 1 + moved.num_above() + irrelevant_then
     gained = torch.empty_like(rank_plus)

@@ -9,8 +9,9 @@ import mmrank
 
 ROOM = Path(mmrank.__file__).parent / 'functional'
 # what leaves share, the lowest first: each imports only from those before it
-MACHINE = ['ranks', 'differentiable', 'checks', 'neighbours', 'proxies',
-           'rank_counts', 'sparse_ranks', 'score_pool', 'blackbox']
+MACHINE = ['ranks', 'differentiable', 'ranking_path', 'checks', 'neighbours',
+           'proxies', 'rank_counts', 'sparse_ranks', 'score_pool',
+           'dense_ranks', 'blackbox']
 FILES = sorted(path.stem for path in ROOM.glob('*.py')
                if path.stem != '__init__')
 
@@ -18,8 +19,10 @@ FILES = sorted(path.stem for path in ROOM.glob('*.py')
 @pytest.mark.parametrize('name', FILES)
 def test_file_imports_only_from_the_machine_below_it(name):
     tree = ast.parse((ROOM / f'{name}.py').read_text())
-    found = {node.module for node in ast.walk(tree)
-             if isinstance(node, ast.ImportFrom) and node.level == 1}
+    found = {name for node in ast.walk(tree)
+             if isinstance(node, ast.ImportFrom) and node.level == 1
+             for name in ([node.module] if node.module else
+                          [alias.name for alias in node.names])}
     below = MACHINE[:MACHINE.index(name)] if name in MACHINE else MACHINE
     assert found <= set(below)
 
