@@ -30,8 +30,8 @@ ROOMS = [{'losses', 'backbones'}, {'heads'}, {'learners'}, {'__init__'}]
 ROOM = {name: floor for floor, names in enumerate(ROOMS) for name in names}
 # of ``functional``: what all others are made of
 MACHINE = {'blackbox', 'checks', 'dense_ranks', 'differentiable',
-           'neighbours', 'proxies', 'rank_counts', 'ranks', 'score_pool',
-           'sparse_ranks'}
+           'neighbours', 'proxies', 'rank_counts', 'ranking_path', 'ranks',
+           'score_pool', 'sparse_ranks'}
 FLOOR = {name: floor for floor, names in enumerate(FLOORS) for name in names}
 # what each of the lowest may import from outside
 OUTSIDE = {'functional': {'torch'}, 'version': set(), 'shipped': set(),

@@ -96,7 +96,7 @@ class RaMBOLoss(RankingLoss):
                              'both be 0')
         self.lambda_val = lambda_val
         self.margin = margin
-        self.weights = dict(
+        self.weights: dict[str, Any] = dict(
             map_weight=map_weight, cross_class_weight=cross_class_weight)
         self.random_margin = random_margin
         self.memory_in_cross_class = memory_in_cross_class
