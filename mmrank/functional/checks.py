@@ -9,6 +9,7 @@ from numbers import Real
 import torch
 from torch import Tensor
 
+from .differentiable import wide
 from .ranking_path import compiling
 from .ranks import Rows
 
@@ -26,7 +27,7 @@ def checked_relevance(name: str, scores: Tensor, relevance: Tensor,
         raise ValueError(
             f'relevance must have the shape of {name}, '
             f'{tuple(scores.shape)}, but got {tuple(relevance.shape)}')
-    if relevance.is_floating_point() or relevance.is_complex():
+    if relevance.is_floating_point() or relevance.dtype.is_complex:
         raise ValueError('relevance must be boolean or 0/1 integers (soft '
                          f'targets have no ranks), but got {relevance.dtype}')
     if relevance.dtype != torch.bool:
@@ -71,8 +72,7 @@ def checked_memory(scores: Tensor, memory_scores: Tensor | None,
                                   memory_relevance, shape)
     if len(memory_scores) == 0:
         return None
-    dtype = torch.promote_types(scores.dtype, torch.float32)
-    return Rows(memory_scores.detach().to(dtype), relevance,
+    return Rows(memory_scores.detach().to(wide(scores.dtype)), relevance,
                 checked_rows('memory_valid', memory_valid, memory_scores))
 
 

@@ -132,8 +132,9 @@ def measure_rows(own: Rows, memory: Rows | None, margin: float,
         values.append(value / num_lists)
         gradient = gradient.t() if term.by_class else gradient.view(
             rows.scores.shape)
-        gradients.append(
-            gradient[start:start + num_rows].to(own.scores.dtype))
+        if len(gradient) > num_rows:
+            gradient = gradient[start:start + num_rows]
+        gradients.append(gradient.to(own.scores.dtype))
     total = sum(gradients[1:], gradients[0])
     if comm is not None:
         # the wrapper averages the processes' gradients

@@ -14,9 +14,14 @@ from torch.autograd.function import once_differentiable
 Measured = tuple[list[Tensor], Tensor]
 
 
+def wide(dtype: torch.dtype) -> torch.dtype:
+    """float64 for float64, otherwise float32; a graph can trace it."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
 def lifted(tensor: Tensor) -> Tensor:
     """The tensor in float32, or in float64 if it is."""
-    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+    return tensor.to(wide(tensor.dtype))
 
 
 def full_precision(tensor: Tensor) -> AbstractContextManager[object]:

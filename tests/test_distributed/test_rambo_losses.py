@@ -261,8 +261,8 @@ def test_evaluation_on_one_process_alone_waits_for_nobody(processes):
 
 @pytest.mark.parametrize('size', [2, 3])
 def test_recall_loss_under_ddp_equals_one_process(processes, size):
-    training = (make_batches(size), dict(lambda_val=4., memory_batches=2),
-                RaMBORecallLoss, 5)
+    options = dict(lambda_val=4., memory_batches=2, memory='embeddings')
+    training = (make_batches(size), options, RaMBORecallLoss, 5)
     expected, memory = train_on_a_process(*training)
     for history, seen in processes(size).run(train_on_a_process, *training):
         for (value, gradient), (right, slope) in zip(history, expected):
