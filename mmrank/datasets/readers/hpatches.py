@@ -9,6 +9,7 @@ import cv2
 import numpy as np
 import torch
 
+from mmrank.files.text import read_text
 from mmrank.registry import DATASETS
 
 from .patch_classes import PatchClassDataset, resize_tiles
@@ -144,7 +145,7 @@ def read_split(path: Path, split: str, part: str) -> list[str]:
         raise FileNotFoundError(f'{path} is missing; set splits_file to the '
                                 "benchmark's splits.json")
     try:
-        splits = json.loads(path.read_text())
+        splits = json.loads(read_text(path))
     except json.JSONDecodeError as error:
         raise ValueError(f'{path} is no JSON: {error}') from None
     if split not in splits:

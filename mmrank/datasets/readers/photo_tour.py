@@ -10,6 +10,7 @@ import cv2
 import numpy as np
 import torch
 
+from mmrank.files.text import read_text
 from mmrank.registry import DATASETS
 
 from .patch_classes import PatchClassDataset, resize_tiles
@@ -146,7 +147,7 @@ def _need(path: Path) -> Path:
 def read_info(path: Path) -> np.ndarray:
     """The 3-D point of each patch, int64, from the first column."""
     ids = []
-    for number, line in enumerate(_need(path).read_text().splitlines(), 1):
+    for number, line in enumerate(read_text(_need(path)).splitlines(), 1):
         if not line.strip():
             continue
         try:
@@ -182,7 +183,7 @@ def read_mosaics(folder: Path, count: int, size: int) -> np.ndarray:
 def read_pairs(path: Path,
                point_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Test pairs, int64 (N, 2), and whether each matches, bool (N,)."""
-    rows = [line.split() for line in _need(path).read_text().splitlines()
+    rows = [line.split() for line in read_text(_need(path)).splitlines()
             if line.strip()]
     try:
         table = np.array([[int(cell) for cell in row[:6]] for row in rows],
