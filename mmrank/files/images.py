@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+import cv2
 import numpy as np
 from mmengine.logging import print_log
 from PIL import Image, ImageOps
@@ -156,6 +157,19 @@ def read_image(path: str | os.PathLike,
         why = 'the file is empty' if _is_empty(path) else error
         raise ValueError(
             f'the image {path!r} cannot be read: {why}') from error
+
+
+def read_grey(path: str | os.PathLike) -> np.ndarray | None:
+    """A grey picture of 8 bit, such as a mosaic of patches.
+
+    Returns:
+        ndarray, optional: shape (H, W), uint8; None where OpenCV cannot read
+        the file, whatever its reason.
+    """
+    try:
+        return cv2.imread(str(path), cv2.IMREAD_GRAYSCALE)
+    except cv2.error:  # a damaged header
+        return None
 
 
 def _walk(found: FoundImages, below: str, suffixes: tuple[str, ...],

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import cv2
 import numpy as np
 import torch
 
+from mmrank.files.images import read_grey
 from mmrank.files.text import read_text
 from mmrank.registry import DATASETS
 
@@ -162,7 +162,7 @@ def read_strip(path: Path) -> np.ndarray:
     """The patches of a strip, uint8, shape (N, 65, 65)."""
     if not path.is_file():
         raise FileNotFoundError(f'{path} is missing')
-    image = cv2.imread(str(path), cv2.IMREAD_GRAYSCALE)
+    image = read_grey(path)
     if image is None or image.shape[1] != TILE or image.shape[0] % TILE:
         shape = None if image is None else image.shape
         raise ValueError(f'{path}: expected a column of {TILE}x{TILE} '

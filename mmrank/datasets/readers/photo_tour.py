@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import cv2
 import numpy as np
 import torch
 
+from mmrank.files.images import read_grey
 from mmrank.files.text import read_text
 from mmrank.registry import DATASETS
 
@@ -170,7 +170,7 @@ def read_mosaics(folder: Path, count: int, size: int) -> np.ndarray:
                          f'{len(files)} mosaics hold {have}')
     pieces = []
     for path in files:
-        image = cv2.imread(str(path), cv2.IMREAD_GRAYSCALE)
+        image = read_grey(path)
         if image is None or image.shape != (MOSAIC, MOSAIC):
             shape = None if image is None else image.shape
             raise ValueError(f'{path}: expected a {MOSAIC}x{MOSAIC} mosaic, '
