@@ -165,6 +165,7 @@ def blackbox_map_loss(scores: Tensor,
         ValueError: as :func:`blackbox_ap_loss`, or if both weights are 0.
 
     Example:
+        >>> import torch
         >>> scores = torch.tensor([[.9, .25], [.5, .3]], requires_grad=True)
         >>> round(blackbox_map_loss(scores, torch.eye(2).bool()).item(), 4)
         0.0556
@@ -206,6 +207,7 @@ def blackbox_map_terms(scores: Tensor,
         ``per_class`` and ``cross_class`` terms, detached.
 
     Example:
+        >>> import torch
         >>> scores = torch.tensor([[.9, .25], [.5, .3]], requires_grad=True)
         >>> terms = blackbox_map_terms(scores, torch.eye(2).bool())
         >>> terms.per_class.item(), round(terms.cross_class.item(), 4)

@@ -51,6 +51,7 @@ def proxy_anchor_loss(embeddings: Tensor,
     Learning" (CVPR 2020), Eq. 4; equal to it.
 
     Example:
+        >>> import torch
         >>> proxies = torch.eye(2)
         >>> worst = proxy_anchor_loss(-proxies[:1], torch.tensor([0]), proxies)
         >>> round(worst.item(), 3)  # 32 (1 + .1) + log(1 + e^3.2) / 2

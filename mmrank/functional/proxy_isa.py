@@ -181,6 +181,8 @@ def proxy_isa_loss(similarities: Tensor,
     class without negatives is (a batch of one class): here it is 1.
 
     Example:
+        >>> import torch
+        >>> from mmrank.functional import cosine_similarities
         >>> proxies = torch.eye(2)
         >>> labels = torch.tensor([0, 1])
         >>> loss = proxy_isa_loss(

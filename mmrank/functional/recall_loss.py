@@ -54,6 +54,7 @@ def blackbox_recall_loss(similarity: Tensor,
     differ, ``rank_scale`` has the factor.
 
     Example:
+        >>> import torch
         >>> similarity = torch.tensor([[.9, .5, .1]], requires_grad=True)
         >>> relevance = torch.tensor([[0, 1, 0]])
         >>> loss = blackbox_recall_loss(similarity, relevance)
