@@ -182,7 +182,8 @@ def proxy_isa_loss(similarities: Tensor,
 
     Example:
         >>> import torch
-        >>> from mmrank.functional import cosine_similarities
+        >>> from mmrank.functional import (
+        ...     cosine_similarities, proxy_anchor_loss)
         >>> proxies = torch.eye(2)
         >>> labels = torch.tensor([0, 1])
         >>> loss = proxy_isa_loss(
