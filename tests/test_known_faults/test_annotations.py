@@ -490,6 +490,6 @@ def test_the_command_runs_on_shipped_coco_and_lvis(
 
 
 def test_an_error_of_the_command_is_one_line(tmp_path, capsys):
-    assert command(tmp_path / 'nothing.py') == 2
+    assert command(tmp_path / 'nothing.py') == 1
     said = capsys.readouterr().err
     assert said.count('\n') == 1 and 'nothing.py' in said
