@@ -160,12 +160,15 @@ def test_evaluation_dumps_predictions_and_returns_metrics(config, tmp_path):
 
 
 def test_amp_on_a_cpu_computes_in_bfloat16(config, tmp_path):
-    runner = train(config, tmp_path / 'amp', '--amp')
+    # two runs that start in one second share what MMEngine keeps by name
+    runner = train(config, tmp_path / 'amp', '--amp', '--cfg-options',
+                   'experiment_name=amp')
     assert type(runner.optim_wrapper).__name__ == 'BFloat16OptimWrapper'
     with runner.optim_wrapper.optim_context(runner.model):
         assert runner.model.plane(torch.ones(1, 3)).dtype is torch.bfloat16
     assert runner.model.plane.weight.dtype is torch.float32
-    plain = train(config, tmp_path / 'plain').model.plane.weight
+    plain = train(config, tmp_path / 'plain', '--cfg-options',
+                  'experiment_name=plain').model.plane.weight
     torch.testing.assert_close(
         runner.model.plane.weight, plain, rtol=0.05, atol=0.05)
     assert not torch.equal(runner.model.plane.weight, plain)
