@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from .test_functional.test_rooms import MACHINE
+
 PACKAGE = Path(__file__).resolve().parents[1] / 'mmrank'
 FLOORS = [
     {'version', 'shipped', 'check', 'optional'},  # the standard library alone
@@ -28,10 +30,6 @@ FLOORS = [
 # of ``models``, from below
 ROOMS = [{'losses', 'backbones'}, {'heads'}, {'learners'}, {'__init__'}]
 ROOM = {name: floor for floor, names in enumerate(ROOMS) for name in names}
-# of ``functional``: what all others are made of
-MACHINE = {'blackbox', 'checks', 'dense_ranks', 'differentiable',
-           'neighbours', 'proxies', 'rank_counts', 'ranking_path', 'ranks',
-           'score_pool', 'sparse_ranks'}
 FLOOR = {name: floor for floor, names in enumerate(FLOORS) for name in names}
 # what each of the lowest may import from outside
 OUTSIDE = {'functional': {'torch'}, 'version': set(), 'shipped': set(),
