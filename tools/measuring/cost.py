@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -68,6 +69,7 @@ class Peak:
     above = 0
 
     def __enter__(self) -> Peak:
+        gc.collect()  # garbage freed within the block would hide its peak
         self.before = resident()
         # resets the highest so far
         Path('/proc/self/clear_refs').write_text('5')
