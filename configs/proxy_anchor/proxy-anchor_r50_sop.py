@@ -1,14 +1,10 @@
 _base_ = [
-    '../_base_/models/embedding_r50.py',
+    '../_base_/models/embedding_r50_proxy-anchor.py',
     '../_base_/datasets/sop.py',
-    '../_base_/schedules/proxy_60e.py',
+    '../_base_/schedules/proxy_60e_large.py',
     '../_base_/retrieval_runtime.py',
 ]
-model = dict(head=dict(
-    num_classes=11318,
-    loss=dict(type='mmrank.ProxyAnchorLoss', margin=0.1, alpha=32.)))
-optim_wrapper = dict(optimizer=dict(lr=6e-4))
-param_scheduler = dict(step_size=20, gamma=0.25)
+model = dict(head=dict(num_classes=11318))
 custom_hooks = [
     dict(type='mmrank.HeadWarmupHook', epochs=5),
     dict(type='mmrank.RetrievalVisualizationHook'),

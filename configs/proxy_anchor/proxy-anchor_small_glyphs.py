@@ -1,10 +1,4 @@
-_base_ = [
-    '../_base_/models/embedding_small.py',
-    '../_base_/datasets/glyphs.py',
-    '../_base_/schedules/glyphs_20e.py',
-    '../_base_/retrieval_runtime.py',
-]
-default_hooks = dict(checkpoint=dict(interval=20))
+_base_ = '../_base_/glyphs_small_20e.py'
 model = dict(head=dict(
     num_classes=688,
     loss=dict(type='mmrank.ProxyAnchorLoss', margin=0.1, alpha=32.)))

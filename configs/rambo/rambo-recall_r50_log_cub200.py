@@ -1,9 +1,6 @@
 _base_ = [
-    '../_base_/models/embedding_r50.py',
+    '../_base_/rambo_recall_r50_80e.py',
     '../_base_/datasets/cub200.py',
-    '../_base_/datasets/retrieval_squares.py',
-    '../_base_/schedules/rambo_recall_80e.py',
-    '../_base_/retrieval_runtime.py',
 ]
 train_pipeline = _base_.squares.train
 test_pipeline = _base_.squares.test
@@ -13,14 +10,7 @@ train_dataloader = dict(
     drop_last=False,
     batch_sampler=dict(type='mmrank.ClassBalancedBatchSampler', samples_per_class=4),
     dataset=dict(pipeline=train_pipeline))
-val_dataloader = dict(dataset=dict(pipeline=test_pipeline))
-test_dataloader = val_dataloader
-model = dict(head=dict(
-    pooling='avg',
-    loss=dict(
-        type='mmrank.RaMBORecallLoss',
-        weighting='log',
-        lambda_val=0.2,
-        margin=0.02,
-        memory_batches=3)))
+val_dataloader = test_dataloader = dict(
+    dataset=dict(pipeline=test_pipeline))
+model = dict(head=dict(loss=dict(lambda_val=0.2, margin=0.02)))
 optim_wrapper = dict(optimizer=dict(lr=5e-06))

@@ -1,9 +1,6 @@
 _base_ = [
-    '../_base_/models/embedding_r50.py',
+    '../_base_/rambo_recall_r50_80e.py',
     '../_base_/datasets/inshop.py',
-    '../_base_/datasets/retrieval_squares.py',
-    '../_base_/schedules/rambo_recall_80e.py',
-    '../_base_/retrieval_runtime.py',
 ]
 train_pipeline = _base_.squares.train
 test_pipeline = _base_.squares.test
@@ -14,14 +11,7 @@ train_dataloader = dict(
     drop_last=False,
     batch_sampler=dict(type='mmrank.SuperLabelBatchSampler', samples_per_class=8, batches_per_pair=4, num_batches=1012),
     dataset=dict(pipeline=train_pipeline))
-val_dataloader = dict(dataset=dict(pipeline=test_pipeline))
-test_dataloader = val_dataloader
-model = dict(head=dict(
-    pooling='avg',
-    loss=dict(
-        type='mmrank.RaMBORecallLoss',
-        weighting='log',
-        lambda_val=0.2,
-        margin=0.05,
-        memory_batches=3)))
+val_dataloader = test_dataloader = dict(
+    dataset=dict(pipeline=test_pipeline))
+model = dict(head=dict(loss=dict(lambda_val=0.2, margin=0.05)))
 optim_wrapper = dict(optimizer=dict(lr=1e-05))

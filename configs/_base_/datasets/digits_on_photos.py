@@ -58,19 +58,10 @@ val_dataloader = dict(
         test_mode=True,
         pipeline=test_pipeline))
 test_dataloader = dict(
-    batch_size=16,
-    num_workers=1,
-    persistent_workers=True,
-    drop_last=False,
-    sampler=dict(type='DefaultSampler', shuffle=False),
+    val_dataloader,
     dataset=dict(
-        type=dataset_type,
-        data_root=data_root,
-        metainfo=metainfo,
-        ann_file='VOC2007/ImageSets/Main/test.txt',
-        data_prefix=dict(sub_data_root='VOC2007/'),
-        test_mode=True,
-        pipeline=test_pipeline))
+        val_dataloader['dataset'],
+        ann_file='VOC2007/ImageSets/Main/test.txt'))
 
 val_evaluator = dict(
     type='mmrank.VOCPrecisionRecallMetric', eval_mode='area')
