@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 import mmrank
-from mmrank import check
+from mmrank import environment
 from mmrank.shipped import config_names, shipped_folder
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -189,7 +189,7 @@ def fails_at(module: str, error: Exception):
 
 @pytest.mark.parametrize('stack', [STACK, OLD])
 def test_a_working_stack_has_no_problem(stack):
-    assert check.find_problem(stack.get, fails_at('', OSError())) is None
+    assert environment.find_problem(stack.get, fails_at('', OSError())) is None
 
 
 @pytest.mark.parametrize('stack, change, found, command', [
@@ -204,7 +204,7 @@ def test_a_working_stack_has_no_problem(stack):
 ])
 def test_a_wrong_version_gets_what_was_found_needed_and_the_command(
         stack, change, found, command):
-    problem = check.find_problem({**stack, **change}.get,
+    problem = environment.find_problem({**stack, **change}.get,
                                  fails_at('', OSError()))
     assert found in problem.found
     assert command in problem.command
@@ -223,13 +223,13 @@ def test_a_wrong_version_gets_what_was_found_needed_and_the_command(
 ])
 def test_a_part_that_does_not_import_gets_its_command(
         module, error, found, command):
-    problem = check.find_problem(STACK.get, fails_at(module, error))
+    problem = environment.find_problem(STACK.get, fails_at(module, error))
     assert found in problem.found
     assert command in problem.command
 
 
 def test_versions_named_by_the_check_are_the_pinned_ones():
-    for stack, pins in check.PINS.items():
+    for stack, pins in environment.PINS.items():
         text = (ROOT / 'requirements' / f'{stack}.txt').read_text()
         for pin in ' '.join(pins.values()).replace("'", '').split():
             assert pin in text, f'{pin} is not in requirements/{stack}.txt'

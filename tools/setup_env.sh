@@ -152,7 +152,7 @@ ensure_environment() {
                  "Run the same command again to go on where it stopped."
             exit 1
         fi
-        (cd "$MMRANK_ROOT" && "$venv/bin/python" -m mmrank.check >&2) \
+        (cd "$MMRANK_ROOT" && "$venv/bin/python" -m mmrank check >&2) \
             || exit 1
         rm -f "$venv"/installed-* && touch "$marker"
         _say "made $venv"

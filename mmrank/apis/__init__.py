@@ -1,6 +1,7 @@
 from typing import Any
 
 from mmrank.files.images import list_images
+from mmrank.optional import need
 
 from .describe import describe, init_descriptor, match
 from .embedding_extractor import EmbeddingExtractor
@@ -22,10 +23,7 @@ def __getattr__(name: str) -> Any:
     """``DetInferencer`` is MMDetection's own, imported when asked for."""
     if name != 'DetInferencer':
         raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-    try:
-        from mmdet.apis import DetInferencer
-    except ImportError as error:
-        raise ImportError(
-            'detection needs mmdet and mmcv; `python -m mmrank check` says '
-            'what is missing') from error
-    return DetInferencer
+    return need(
+        'mmdet.apis', 'DetInferencer', 'onedl-mmdetection',
+        instead='let `python -m mmrank check` name the versions that fit'
+    ).DetInferencer

@@ -2,7 +2,7 @@
 
 import argparse
 
-from mmrank.check import main
+from mmrank.environment import main
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,6 +11,7 @@ from mmengine.visualization import Visualizer
 from PIL import Image
 from torch import Tensor
 
+from mmrank.optional import need
 from mmrank.registry import VISUALIZERS
 
 _RIGHT, _WRONG, _QUERY = (34, 160, 60), (214, 40, 40), (60, 60, 60)
@@ -150,11 +152,28 @@ def draw_embedding(embeddings: Tensor,
     return np.asarray(canvas.buffer_rgba())[..., :3].copy()
 
 
-def project(points: Tensor, method: str, seed: int = 0) -> np.ndarray:
-    """Points (N, D) in the plane, float array (N, 2)."""
+def check_method(method: str) -> Any:
+    """Whether points can be laid into the plane this way.
+
+    Returns:
+        The module of an optional library that does it, or None.
+
+    Raises:
+        ValueError: for an unknown method.
+        ImportError: for 'umap' where umap-learn is not installed.
+    """
     if method not in _METHODS:
         raise ValueError(
             f'method must be one of {_METHODS}, but got {method!r}')
+    if method != 'umap':
+        return None
+    return need('umap', "method='umap'", 'umap-learn',
+                instead="use method='tsne' or 'pca'")
+
+
+def project(points: Tensor, method: str, seed: int = 0) -> np.ndarray:
+    """Points (N, D) in the plane, float array (N, 2)."""
+    check_method(method)
     if len(points) < 4:
         raise ValueError(
             f'a plot needs at least four points, but got {len(points)}')
@@ -164,9 +183,9 @@ def project(points: Tensor, method: str, seed: int = 0) -> np.ndarray:
         return TSNE(perplexity=max(neighbours, 1), init='pca',
                     random_state=seed).fit_transform(points.numpy())
     if method == 'umap':
-        from umap import UMAP
-        return UMAP(n_neighbors=max(neighbours, 2), metric='cosine',
-                    random_state=seed).fit_transform(points.numpy())
+        return check_method(method).UMAP(
+            n_neighbors=max(neighbours, 2), metric='cosine',
+            random_state=seed).fit_transform(points.numpy())
     centred = points - points.mean(0)
     _, _, axes = torch.linalg.svd(centred, full_matrices=False)
     return (centred @ axes[:2].T).numpy()

@@ -49,3 +49,31 @@ def test_average_precision_of_nothing_relevant_is_nan():
     assert average_precision(torch.ones(3), torch.zeros(3)).isnan()
     with pytest.raises(ValueError, match='convention'):
         average_precision(torch.ones(3), torch.ones(3), convention='area')
+
+
+@pytest.mark.parametrize('convention', ['finite', 'trapezoid', 'threshold'])
+def test_shared_ties_give_the_share_that_each_order_has(convention):
+    """Of two tied items one is relevant: both are half relevant."""
+    scores = torch.tensor([3., 2., 2., 1.])
+    halves = torch.tensor([1., .5, .5, 1.])
+    found = {average_precision(
+        scores, torch.tensor(listed), convention=convention,
+        ties='shared').item() for listed in ([1, 1, 0, 1], [1, 0, 1, 1])}
+    assert found == {average_precision(
+        scores, halves, convention=convention, ties='shared').item()}
+
+
+def test_without_ties_both_rules_agree():
+    scores = torch.randperm(40).double().view(4, 10)
+    relevance = (torch.arange(40).view(4, 10) % 3 == 0)
+    for convention in ('finite', 'trapezoid', 'threshold'):
+        both = [average_precision(scores, relevance, convention=convention,
+                                  ties=ties) for ties in ('worst', 'shared')]
+        assert torch.equal(*both)
+    with pytest.raises(ValueError, match='ties must be worst or shared'):
+        average_precision(scores, relevance, ties='random')
+
+
+def test_relevant_items_that_are_not_listed_count_as_never_found():
+    scores, relevance = torch.tensor([2., 1.]), torch.tensor([1, 0])
+    assert average_precision(scores, relevance, positives=4.).item() == .25

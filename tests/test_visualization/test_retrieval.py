@@ -8,6 +8,7 @@ from mmengine.model import BaseModel
 from mmengine.runner import Runner
 from PIL import Image
 
+from mmrank.engine.hooks import RetrievalVisualizationHook
 from mmrank.registry import VISUALIZERS
 from mmrank.visualization.retrieval import draw_embedding, draw_neighbours
 
@@ -115,6 +116,31 @@ def test_a_test_asks_for_no_training_data(tmp_path):
     run._train_dataloader = dict(dataset=dict(type='NoSuchDataset'))
     run.test()
     assert any(tmp_path.rglob('neighbours_0.png'))
+
+
+def test_an_error_of_drawing_costs_the_picture_and_not_the_run(
+        tmp_path, monkeypatch):
+    run = runner(tmp_path, dict(type='mmrank.RetrievalVisualizer'))
+    said = []
+    monkeypatch.setattr(run.logger, 'error', said.append)
+
+    def full(*args, **kwargs):
+        raise OSError(28, 'No space left on device')
+
+    monkeypatch.setattr(run.visualizer, 'add_image', full)
+    assert run.test()['retrieval/R@1'] >= 0
+    assert said == [
+        'RetrievalVisualizationHook could not draw and goes on without the '
+        'picture: OSError: [Errno 28] No space left on device']
+
+
+@pytest.mark.parametrize('method, error', [
+    ('lda', ValueError), ('umap', ImportError)])
+def test_a_plot_that_cannot_be_made_is_refused_before_the_run(
+        method, error, monkeypatch):
+    monkeypatch.setitem(sys.modules, 'umap', None)
+    with pytest.raises(error, match=method):
+        RetrievalVisualizationHook(method=method)
 
 
 def test_another_visualizer_is_refused_before_the_run(tmp_path):

@@ -230,9 +230,9 @@ def _ink(rng: np.random.Generator, scan: Array, size: float) -> Array:
     low, high = size, size * rng.uniform(0.8, 1.1)
     angle = np.deg2rad(rng.uniform(-30, 30))
     reach = int(np.ceil(1.5 * max(low, high)))
-    turn = np.array([[np.cos(angle), -np.sin(angle)],
-                     [np.sin(angle), np.cos(angle)]])
-    scale = turn @ np.diag([high / 8, low / 8])
+    rotation = np.array([[np.cos(angle), -np.sin(angle)],
+                         [np.sin(angle), np.cos(angle)]])
+    scale = rotation @ np.diag([high / 8, low / 8])
     offset = reach / 2 - scale @ np.array([3.5, 3.5])
     ink = cv2.warpAffine(
         scan, np.hstack([scale, offset[:, None]]), (reach, reach),

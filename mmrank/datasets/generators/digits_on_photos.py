@@ -17,6 +17,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from mmrank.files import whole_folder
+from mmrank.optional import need
 
 from .digit_painter import (
     CLASSES,
@@ -175,12 +176,7 @@ def _require_same(target: Path, record: dict[str, Any]) -> None:
 
 
 def _require_sources() -> None:
-    from importlib.util import find_spec
-    needed = {'sklearn': 'scikit-learn', 'skimage': 'scikit-image',
-              'matplotlib': 'matplotlib', 'cv2': 'opencv-python'}
-    missing = [name for module, name in needed.items()
-               if find_spec(module) is None]
-    if missing:
-        raise ModuleNotFoundError(
-            'DigitsOnPhotos is made from packages that are not installed: '
-            f'`pip install {" ".join(missing)}`')
+    for module, install in (
+            ('sklearn', 'scikit-learn'), ('skimage', 'scikit-image'),
+            ('matplotlib', 'matplotlib'), ('cv2', 'opencv-python')):
+        need(module, 'DigitsOnPhotos', install)

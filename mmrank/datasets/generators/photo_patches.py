@@ -39,9 +39,9 @@ SCENES = dict(photos_train=TRAIN_PHOTOS, photos_test=TEST_PHOTOS)
 # per strength: shift and perspective (shares of the patch's half side),
 # rotation (degrees), scale (log2), photometric change (a share of the range)
 NOISE = dict(
-    e=dict(shift=.06, bend=.08, turn=6., scale=.12, light=.5),
-    h=dict(shift=.14, bend=.18, turn=14., scale=.28, light=1.),
-    t=dict(shift=.22, bend=.28, turn=24., scale=.45, light=1.6))
+    e=dict(shift=.06, bend=.08, rotation=6., scale=.12, light=.5),
+    h=dict(shift=.14, bend=.18, rotation=14., scale=.28, light=1.),
+    t=dict(shift=.22, bend=.28, rotation=24., scale=.45, light=1.6))
 
 
 def load_photo(name: str) -> np.ndarray:
@@ -67,8 +67,8 @@ def _jitter(rng: np.random.Generator, noise: dict, bend: float) -> np.ndarray:
                                              moved.astype(np.float32))
     scale = 2.**rng.uniform(-noise['scale'], noise['scale'])
     shift = rng.uniform(-1, 1, 2) * noise['shift']
-    turn = rng.uniform(-1, 1) * noise['turn']
-    return keypoint_frame(shift[0], shift[1], scale, turn) @ homography
+    rotation = rng.uniform(-1, 1) * noise['rotation']
+    return keypoint_frame(shift[0], shift[1], scale, rotation) @ homography
 
 
 def _relight(patch: np.ndarray, rng: np.random.Generator,

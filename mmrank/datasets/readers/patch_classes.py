@@ -103,6 +103,6 @@ class PatchClassDataset(Dataset):
 
 def _rotated(tile: np.ndarray, angle: float) -> np.ndarray:
     centre = (tile.shape[0] - 1) / 2
-    turn = cv2.getRotationMatrix2D((centre, centre), float(angle), 1.0)
+    rotation = cv2.getRotationMatrix2D((centre, centre), float(angle), 1.0)
     return cv2.warpAffine(
-        tile, turn, tile.shape[::-1], borderMode=cv2.BORDER_REFLECT_101)
+        tile, rotation, tile.shape[::-1], borderMode=cv2.BORDER_REFLECT_101)

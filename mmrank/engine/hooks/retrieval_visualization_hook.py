@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from mmengine.dist import master_only
 from mmengine.hooks import Hook
 from mmengine.runner import BaseLoop, Runner
 from torch import Tensor
@@ -14,6 +13,8 @@ from mmrank.datasets import LoadImage
 from mmrank.evaluation.embeddings import EmbeddingCollector, Embeddings
 from mmrank.functional import nearest_neighbours
 from mmrank.registry import HOOKS
+from mmrank.visualization.retrieval import check_method
+from mmrank.visualization.spared import spared
 
 from ..bare_model import bare_model
 
@@ -38,6 +39,9 @@ class RetrievalVisualizationHook(Hook):
 
     Raises:
         TypeError: before a run, if the visualizer is another one.
+        ValueError, ImportError: for a method that is unknown, or needs a
+            library that is not installed. An error of drawing itself costs
+            the picture and a line of the log, not the run.
     """
 
     def __init__(self,
@@ -47,6 +51,7 @@ class RetrievalVisualizationHook(Hook):
                  method: str = 'tsne',
                  with_proxies: bool = False,
                  on_val: bool = False) -> None:
+        check_method(method)
         self.num_queries = num_queries
         self.k = k
         self.num_classes = num_classes
@@ -96,7 +101,7 @@ class RetrievalVisualizationHook(Hook):
             found = self.collector.join()
             self._draw(runner, found, runner.val_dataloader.dataset)
 
-    @master_only
+    @spared
     def _draw(self, runner: Runner, found: Embeddings, dataset: Any) -> None:
         visualizer, step = runner.visualizer, _step(runner)
         visualizer.add_neighbours(

@@ -12,6 +12,7 @@ from mmengine.evaluator import BaseMetric
 from torch import Tensor
 
 from mmrank.evaluation.shared_errors import share_errors
+from mmrank.functional import average_precision
 from mmrank.registry import METRICS
 
 STRENGTHS = dict(e='easy', h='hard', t='tough')
@@ -58,18 +59,12 @@ def ranked_average_precision(distances: np.ndarray,
     total = float(np.sum(gains)) if positives is None else float(positives)
     if total == 0:
         return 0.
-    _, group, counts = np.unique(
-        distances, return_inverse=True, return_counts=True)
-    group = group.reshape(-1)
-    share = np.bincount(group, gains) / counts
-    found = np.repeat(share, counts)
-    true = np.cumsum(found)
-    precision = true / np.arange(1, len(true) + 1)
-    if convention == 'finite':
-        ends = np.repeat(precision[np.cumsum(counts) - 1], counts)
-        return float((found * ends).sum() / total)
-    before = np.concatenate([[1.], precision[:-1]])
-    return float((found * (before + precision)).sum() / 2 / total)
+    # with ties, the finite sum takes the precision behind all of them
+    return float(average_precision(
+        -torch.from_numpy(np.ascontiguousarray(distances, np.float64)),
+        torch.from_numpy(np.ascontiguousarray(gains, np.float64)),
+        convention='threshold' if convention == 'finite' else convention,
+        ties='shared', positives=total))
 
 
 @METRICS.register_module()
