@@ -59,26 +59,26 @@ def tiny(model: dict, num_classes: int | None = None,
             necks[0]['in_channels'], list) else channels[-1]
     if 'decoder' in model:
         model['bbox_head']['embed_dims'] = width
-    for rcnn in _find(model, 'sampler'):
+    for rcnn in find(model, 'sampler'):
         rcnn['num'] = 32
     if num_classes is not None:
-        for head in _find(model, None, 'num_classes'):
+        for head in find(model, None, 'num_classes'):
             head['num_classes'] = num_classes
     return ConfigDict(model)
 
 
-def _find(node: Any, name: str | None, key: str | None = None) -> list[dict]:
+def find(node: Any, name: str | None, key: str | None = None) -> list[dict]:
     found = []
     if isinstance(node, (list, tuple)):
         for item in node:
-            found += _find(item, name, key)
+            found += find(item, name, key)
     elif isinstance(node, dict):
         if key in node:
             found.append(node)
         for child, value in node.items():
             if child == name:
                 found.append(value)
-            found += _find(value, name, key)
+            found += find(value, name, key)
     return found
 
 
