@@ -7,6 +7,7 @@ from .archives import read_archive, write_archive
 from .checkpoints import (
     find_last_readable,
     is_readable,
+    load_results,
     load_weights,
     loading_safely,
     refuse_unreadable,
@@ -16,6 +17,7 @@ from .whole import whole_folder, write_whole
 __all__ = [
     'find_last_readable',
     'is_readable',
+    'load_results',
     'load_weights',
     'loading_safely',
     'read_archive',

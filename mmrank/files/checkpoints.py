@@ -1,8 +1,9 @@
-"""Checkpoints: loading without arbitrary code, and which one to resume."""
+"""Checkpoints and results, loaded without arbitrary code; which to resume."""
 
 from __future__ import annotations
 
 import codecs
+import io
 import logging
 import os
 import pickle
@@ -73,6 +74,19 @@ class _Pickle:
     def load(cls, file: Any, **kwargs: Any) -> Any:
         """As ``pickle.load``."""
         return cls.Unpickler(file, **kwargs).load()
+
+
+class _ResultsUnpickler(_Pickle.Unpickler):
+    """Tensors too, whose own way of reading a storage would run its code."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) == ('torch.storage', '_load_from_bytes'):
+            return _storage
+        return super().find_class(module, name)
+
+
+def _storage(content: bytes) -> Any:
+    return torch.load(io.BytesIO(content), weights_only=True)
 
 
 @cache
@@ -186,6 +200,33 @@ def load_weights(model: nn.Module, path: str | os.PathLike[str],
                 TypeError) as error:
             raise ValueError(
                 f'{name} is no checkpoint: {error}') from error
+    return found
+
+
+def load_results(path: str | os.PathLike[str]) -> list[Any]:
+    """What ``tools/test.py --out`` has pickled.
+
+    Args:
+        path (path): of the file.
+
+    Returns:
+        list: a dict of arrays and tensors for each image.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: It is damaged, no pickle of a list, or holds more, which
+            could run code of its own.
+    """
+    try:
+        with open(path, 'rb') as file:
+            found = _ResultsUnpickler(file).load()
+        if not isinstance(found, list):
+            raise ValueError(f'it is of type {type(found).__name__}')
+    except (UnpicklingError, EOFError, RuntimeError, ValueError, LookupError,
+            AttributeError, TypeError) as error:
+        raise ValueError(
+            f'{path} holds no results: {error}. `tools/test.py CONFIG '
+            f'CHECKPOINT --out {path}` writes them anew') from error
     return found
 
 

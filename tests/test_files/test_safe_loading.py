@@ -13,7 +13,7 @@ from PIL import Image
 
 from mmrank.apis import EmbeddingExtractor, GallerySearch, init_descriptor
 from mmrank.engine import launch
-from mmrank.files import load_weights
+from mmrank.files import load_results, load_weights
 
 from ..toy import CONFIG
 
@@ -37,6 +37,16 @@ class Code:
 
     def __reduce__(self):
         return os.mkdir, (str(self.proof), )
+
+
+class Storage:
+    """A tensor's storage, as it pickles, with a content of one's choice."""
+
+    def __init__(self, content):
+        self.content = content
+
+    def __reduce__(self):
+        return torch.storage._load_from_bytes, (self.content, )
 
 
 def as_checkpoint(proof, path):
@@ -121,6 +131,27 @@ def test_gallery_reads_arrays_alone(evil, tmp_path):
     np.savez(tmp_path / 'evil.npz', meta=array, embeddings=array)
     with pytest.raises(ValueError, match='damaged or no gallery'):
         GallerySearch.load(tmp_path / 'evil.npz')
+
+
+def test_results_hold_arrays_and_tensors_alone(evil, tmp_path):
+    results = [dict(img_id=1, ori_shape=(4, 5), pred_instances=dict(
+        bboxes=torch.rand(3, 4), labels=np.arange(3)))]
+    file = tmp_path / 'results.pkl'
+    file.write_bytes(pickle.dumps(results))
+    found, = load_results(file)
+    assert found['ori_shape'] == (4, 5)
+    assert torch.equal(found['pred_instances']['bboxes'],
+                       results[0]['pred_instances']['bboxes'])
+    assert (found['pred_instances']['labels'] == np.arange(3)).all()
+    with pytest.raises(ValueError, match='holds no results'):
+        load_results(evil)
+    # within a tensor's storage pickle would load with a pickle of its own
+    file.write_bytes(pickle.dumps(Storage(evil.read_bytes())))
+    with pytest.raises(ValueError, match='holds no results'):
+        load_results(file)
+    file.write_bytes(pickle.dumps(results)[:-20])
+    with pytest.raises(ValueError, match='results.pkl holds no results'):
+        load_results(file)
 
 
 def test_a_checkpoint_with_a_descriptor_bank_is_read_and_a_false_bank_not(

@@ -16,7 +16,6 @@ import numpy as np
 from mmdet.registry import DATASETS, VISUALIZERS
 from mmdet.structures import DetDataSample
 from mmengine.config import Config, DictAction
-from mmengine.fileio import load
 from mmengine.registry import init_default_scope
 from mmengine.structures import InstanceData
 from mmengine.visualization import Visualizer
@@ -27,6 +26,7 @@ if importlib.util.find_spec('mmrank') is None:  # a checkout, not installed
 from mmrank.evaluation.metrics.voc_precision_recall_metric import (
     VOCPrecisionRecallMetric,
 )
+from mmrank.files import load_results
 from mmrank.visualization.precision_recall import draw_precision_recall
 
 
@@ -163,7 +163,7 @@ def main() -> None:
     truths = [ground_truth(dataset, i) for i in range(len(dataset))]
     curves, means = {}, {}
     for run, file in files.items():
-        samples = load(file)
+        samples = load_results(file)
         if len(samples) != len(dataset):
             raise ValueError(
                 f'{file} holds results of {len(samples)} images, the test '
